@@ -168,7 +168,7 @@ class virtual_save {
   void lend(lent_item& it)
   {
     const std::uint64_t before = m_.backend().clock(cm::agent::to_host);
-    it.pin.emplace(m_.acquire_beside(it.tensor, it.list, cm::agent::to_host));
+    it.pin.emplace(m_.acquire_beside(it.tensor, it.list, cm::memory_location::host, cm::agent::to_host));
     it.chunk = cm::chunk_id{changing_.chunk_of(it.tensor, it.list)};
     it.arrived = m_.backend().record(cm::agent::to_host);
     if (m_.backend().clock(cm::agent::to_host) > before) from_device_ += it.pin->span().size();
@@ -278,7 +278,7 @@ class rank {
     const std::uint64_t begin = compute_clock();
     manager_type& m = training_.engine();
     checkpoint::manager_content content{m};
-    content.prepare_to_save(content.can_save_behind_updates());
+    content.prepare_to_save(true);
     content.collect();
     content.sort_by_change();
     const auto& items = content.items();

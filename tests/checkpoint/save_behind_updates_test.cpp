@@ -16,9 +16,11 @@
 #include <support/memory_folder.hpp>
 #include <support/sanitized.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -49,8 +51,8 @@ struct training {
   using manager_type = cm::manager<Backend, support::chosen_gradient, Policies...>;
   using kernel_type = cm::optimizer::adam;
 
-  explicit training(support::chosen_gradient how = {}, cm::bytes device = 40_KiB)
-      : memory{{.device_capacity = device, .host_capacity = 1_MiB}},
+  explicit training(support::chosen_gradient how = {}, cm::bytes device = 40_KiB, cm::bytes host = 1_MiB)
+      : memory{{.device_capacity = device, .host_capacity = host}},
         m{memory, {.chunk_bytes = 4_KiB}, how, Policies{}...}
   {
     m.use(kernel);
@@ -173,28 +175,16 @@ void save_in_many_ways()
       }
 }
 
-}  // namespace
-
-TEST_CASE("a save takes bytes behind the late updates of the next pass, and its files are those of finished updates",
-          "[checkpoint]")
+/// A save behind updates of which one weight had none. @param idle   that weight
+template <class Element>
+void end_in_every_way(std::uint32_t idle)
 {
-  save_in_many_ways<arena, float>();
-  save_in_many_ways<arena, cm::bf16>();
-  save_in_many_ways<arena, float, support::every_eviction, cm::transfer::planned>();
-  save_in_many_ways<support::adversarial, cm::bf16>();
-  save_in_many_ways<arena, cm::bf16, states_on_device>();
-  training<arena, cm::bf16, states_on_device> on_device;
-  CHECK(on_device.m.updates().place_of_update(on_device.all[0]) == cm::memory_location::device);
-}
-
-TEST_CASE("the end of a save, a load and writes of the trainer do the updates that a save waits for", "[checkpoint]")
-{
-  using trainer = training<arena, float>;
+  using trainer = training<arena, Element>;
   const checkpoint::async_save_options options{.buffer = 4_KiB, .lends = true};
-  const auto train_with_idle_weight = [](trainer& run) {
+  const auto train_with_idle_weight = [idle](trainer& run) {
     run.steps(before);
-    run.m.without_gradient(run.all[3]);
-    run.idle = 3;
+    run.m.without_gradient(run.all[idle]);
+    run.idle = idle;
     run.step();
   };
   trainer finished;
@@ -205,24 +195,26 @@ TEST_CASE("the end of a save, a load and writes of the trainer do the updates th
   const auto right = files_of(of_finished);
   enum : int { waits, lets_go, loads, ends, writes_weight, writes_idle, writes_state, evaluates };
   for (const int how : {waits, lets_go, loads, ends, writes_weight, writes_idle, writes_state, evaluates}) {
-    INFO("way " << how);
+    INFO("way " << how << ", weight " << idle << " is idle");
     trainer run;
+    const auto fill = [&](cm::tensor<Element> weight) {
+      std::ranges::fill(run.m.acquire(weight, cm::access::write, cm::memory_location::host).span(),
+                        cm::round_to<Element>(7.0F));
+    };
     memory_folder folder;
     train_with_idle_weight(run);
     {
       auto pending = checkpoint::save_async(run.m, folder, options);
       CHECK(run.late->waiting() == weights - 2);
       if (how == lets_go) pending.let_go();
-      if (how == writes_weight)
-        for (float& it : run.m.acquire(run.all[2], cm::access::write, cm::memory_location::host).span()) it = 7.0F;
-      if (how == writes_idle)
-        for (float& it : run.m.acquire(run.all[3], cm::access::write, cm::memory_location::host).span()) it = 7.0F;
+      if (how == writes_weight) fill(run.all[2]);
+      if (how == writes_idle) fill(run.all[idle]);
       if (how == writes_state)
-        for (float& it : run.m
-                             .acquire<float>(run.all[3], run.m.list("adam/momentum"), cm::access::read_write,
-                                             cm::memory_location::host)
-                             .span())
-          it = 7.0F;
+        std::ranges::fill(run.m
+                              .template acquire<float>(run.all[idle], run.m.list("adam/momentum"),
+                                                       cm::access::read_write, cm::memory_location::host)
+                              .span(),
+                          7.0F);
       if (how == evaluates) {
         const auto scope = run.m.iteration("eval");
         (void)run.forward();
@@ -240,6 +232,75 @@ TEST_CASE("the end of a save, a load and writes of the trainer do the updates th
     CHECK(run.late->waiting() == 0);
     CHECK(files_of(folder) == right);
   }
+}
+
+}  // namespace
+
+TEST_CASE("a save takes bytes behind the late updates of the next pass, and its files are those of finished updates",
+          "[checkpoint]")
+{
+  save_in_many_ways<arena, float>();
+  save_in_many_ways<arena, cm::bf16>();
+  save_in_many_ways<arena, float, support::every_eviction, cm::transfer::planned>();
+  save_in_many_ways<support::adversarial, cm::bf16>();
+  save_in_many_ways<arena, cm::bf16, states_on_device>();
+  training<arena, cm::bf16, states_on_device> on_device;
+  CHECK(on_device.m.updates().place_of_update(on_device.all[0]) == cm::memory_location::device);
+}
+
+TEST_CASE("the end of a save, a load and writes of the trainer do the updates that a save waits for", "[checkpoint]")
+{
+  for (const std::uint32_t idle : {3U, 4U}) {  // alone in its chunk, and beside weights whose updates wait
+    end_in_every_way<float>(idle);
+    end_in_every_way<cm::bf16>(idle);
+  }
+}
+
+TEST_CASE("where the host has no room for states of the device, a save copies them behind the last update",
+          "[checkpoint]")
+{
+  using trainer = training<arena, float, states_on_device>;
+  for (const cm::bytes buffer : {4_KiB, 1_MiB}) {
+    const checkpoint::async_save_options options{.buffer = buffer, .lends = true};
+    trainer run{{}, 128_KiB, 16_KiB};
+    memory_folder folder;
+    run.steps(before);
+    auto pending = checkpoint::save_async(run.m, folder, options);
+    CHECK(run.late->waiting() == weights - 1);
+    run.steps(after);
+    CHECK(pending.wait().number == 1);
+    CHECK(pending.most_buffered() <= buffer);
+    CHECK(files_of(folder) == right_files<trainer>(options));
+  }
+}
+
+TEST_CASE("an update that finds no room in the wait for a save ends no save", "[checkpoint]")
+{
+  using trainer = training<arena, float, states_on_device>;
+  const checkpoint::async_save_options options{.lends = true};
+  trainer run;
+  memory_folder folder;
+  run.steps(before);
+  auto pending = checkpoint::save_async(run.m, folder, options);
+  {
+    const auto others = run.m.lease(cm::tier::device, 36_KiB);
+    CHECK_THROWS_AS(pending.wait(), cm::out_of_memory);
+    CHECK(run.late->waiting() > 0);
+  }
+  CHECK(pending.wait().number == 1);
+  CHECK(files_of(folder) == right_files<trainer>(options));
+}
+
+TEST_CASE("a promise that no update keeps is an error of the wait", "[checkpoint]")
+{
+  training<arena, float> run;
+  run.steps(before);
+  checkpoint::detail::lending_writer writer{run.m, std::make_shared<checkpoint::detail::save_queue>(4'096)};
+  std::size_t promised = 0;
+  for (const auto& item : checkpoint::detail::items_of(run.m)) promised += writer.comes_later(run.m, item) ? 1U : 0U;
+  CHECK(promised > weights);
+  run.m.updates().discard_updates();
+  CHECK_THROWS_AS(writer.wait(), cm::usage_error);
 }
 
 TEST_CASE("a save that copies all of its bytes, and one behind the first step, finish late updates first",

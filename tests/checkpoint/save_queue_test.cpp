@@ -404,6 +404,36 @@ TEST_CASE("a save that is cancelled, or fails, ends the pause of its disk", "[ch
   }
 }
 
+TEST_CASE("an item whose promise is kept is taken back while promises behind it are open", "[checkpoint]")
+{
+  constexpr std::size_t size = 10'000;
+  save_queue queue{4'096};
+  std::vector<std::byte> expected;
+  for (unsigned value = 1; value <= 3; ++value) {
+    queue.write(bytes_of(10, value + 10U));
+    const std::uint64_t item = queue.add_item();
+    queue.promise(1'000, size - 1'000, item);
+    for (const auto& part : {bytes_of(10, value + 10U), bytes_of(size - 1'000, value)})
+      expected.insert(expected.end(), part.begin(), part.end());
+  }
+  queue.close();
+  std::vector<std::byte> written;
+  std::thread writer{[&] {
+    for (save_queue::order next; queue.take(next); queue.written(next))
+      written.insert(written.end(), next.bytes().begin(), next.bytes().end());
+  }};
+  for (unsigned value = 1; value <= 3; ++value) {
+    std::vector<std::byte> lent = bytes_of(size, value);
+    queue.keep_promise(lent, value);
+    queue.arrive(value);
+    queue.take_back(value);
+    std::ranges::fill(lent, std::byte{0});
+  }
+  writer.join();
+  CHECK(written == expected);
+  CHECK(queue.most_held() <= 4'096);
+}
+
 TEST_CASE("a queue whose lent bytes do not arrive gives nothing to write, and keeps the first reason", "[checkpoint]")
 {
   save_queue queue{1};

@@ -135,7 +135,8 @@ TEST_CASE("a background save that fails is a typed error and leaves the next one
             REQUIRE(found.bytes == quiet.bytes);
             ++runs;
           }
-          REQUIRE(support::live_blocks == blocks);
+          const std::int64_t left = support::live_blocks - blocks;  // a check that prints has blocks of its own
+          REQUIRE(left == 0);
         }
         silent += struck ? 0 : 1;
       }
@@ -266,7 +267,8 @@ TEST_CASE("a device, a pool and a stream without a thread are typed errors, and 
       CHECK(memory->agents() == 6);
       CHECK(workers->threads() == 4);
     }
-    CHECK(support::live_blocks == blocks);
+    const std::int64_t left = support::live_blocks - blocks;
+    CHECK(left == 0);
     return errors;
   };
   CHECK(run({}) == 0);

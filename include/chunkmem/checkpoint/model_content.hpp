@@ -338,11 +338,10 @@ class manager_content {
   {
   }
 
-  /// A save can take the bytes of updates that wait behind them, one after the other.
-  [[nodiscard]] bool can_save_behind_updates() { return detail::can_save_behind_updates(m_); }
   void finish_updates() {}  // prepare_to_save does it, behind its checks
+  /// @param lends   updates that wait do so on where the save can take their bytes behind them
   /// @throws as checkpoint::prepare_to_save
-  void prepare_to_save(bool waits) { checkpoint::prepare_to_save(m_, waits); }
+  void prepare_to_save(bool lends) { checkpoint::prepare_to_save(m_, lends && detail::can_save_behind_updates(m_)); }
   void agree_on_model() {}
   void agree_on_values() {}
   void begin_fill() {}  // content_session::begin_load does it

@@ -49,17 +49,16 @@ class model_save {
   model_save(const model_save&) = delete;
 
   /// Collects the content of the save, on which ranks agree; writes nothing yet. @param lends   the bytes are taken
-  /// while the model trains: those of updates that wait come behind them, and items of a manager in the order in which
-  /// the last iteration changed them
+  /// while the model trains: those of a manager behind updates that wait, and in the order in which the last iteration
+  /// changed them
   void prepare(bool lends = false)
   {
-    const bool waits = lends && collective::agreed(ranks(), [&] { return content_.can_save_behind_updates(); });
-    if (!waits) content_.finish_updates();  // units are gathered in it, by all ranks
+    content_.finish_updates();  // units are gathered in it, by all ranks
     collective::all_or_none(ranks(), [&] {
       expects(options_.keep > 0 && options_.file_size.count() > 0 && (is_manager<Model> || options_.round.count() > 0),
               "a checkpoint that keeps no generation, or files or rounds without bytes");
       manager().content().expect_states();
-      content_.prepare_to_save(waits);
+      content_.prepare_to_save(lends);
       content_.collect();
       if constexpr (is_manager<Model>) detail::leave_out_zeros(content_.items());
     });

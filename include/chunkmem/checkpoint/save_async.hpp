@@ -50,16 +50,17 @@ class borrowed_pins {
   [[nodiscard]] virtual bool has(chunk_id chunk) const noexcept = 0;
   /// Ends the pins of a chunk, once its bytes are written or copied. @pre wait_for(chunk)
   virtual void take_back(chunk_id chunk) noexcept = 0;
+  /// Does late updates that bytes were promised behind. @throws as they do: call again
+  virtual void finish_updates() = 0;
   /// Late updates were done: lends what nothing changes any more of what was promised.
   virtual void keep_promises() noexcept = 0;
   /// What was promised will not be there.
   virtual void break_promises() noexcept = 0;
 };
 
-/// The chunks that updates change which wait.
+/// The chunks that updates change which wait. No step may begin between two questions.
 ///
 ///     changing_chunks changing{m};
-///     changing.find();
 ///     if (changing.has(weight, m.list("adam/momentum"))) promise(weight);
 template <class Manager>
 class changing_chunks {
@@ -67,22 +68,10 @@ class changing_chunks {
   /// @param m   outlives this
   explicit changing_chunks(Manager& m) : m_{m} {}
 
-  /// Which they are now. @complexity   O(parameters)
-  void find()
+  /// The bytes of this list of a parameter lie in one of them. @complexity   O(1), and O(parameters) behind updates
+  [[nodiscard]] bool has(tensor_handle tensor, list_id list)
   {
-    known_.assign(known_.size(), 0);
-    if (m_.updates_pending() == 0) return;
-    m_.for_each_parameter([&](tensor_handle it, const tensor_info&) {
-      if (!m_.updates().waits(it)) return;
-      note(it, value_list);
-      m_.for_each_list([&](list_id list, const list_spec&) {
-        if (m_.is_in(it, list)) note(it, list);
-      });
-    });
-  }
-  /// The bytes of this list of a parameter lie in one of them.
-  [[nodiscard]] bool has(tensor_handle tensor, list_id list) const
-  {
+    if (waiting_ != m_.updates_pending()) find();
     const std::uint32_t chunk = chunk_of(tensor, list);
     return chunk < known_.size() && known_[chunk] != 0;
   }
@@ -92,6 +81,18 @@ class changing_chunks {
   }
 
  private:
+  void find()
+  {
+    known_.assign(known_.size(), 0);
+    m_.for_each_parameter([&](tensor_handle it, const tensor_info&) {
+      if (!m_.updates().waits(it)) return;
+      note(it, value_list);
+      m_.for_each_list([&](list_id list, const list_spec&) {
+        if (m_.is_in(it, list)) note(it, list);
+      });
+    });
+    waiting_ = m_.updates_pending();
+  }
   void note(tensor_handle tensor, list_id list)
   {
     const std::uint32_t chunk = chunk_of(tensor, list);
@@ -101,6 +102,7 @@ class changing_chunks {
 
   Manager& m_;
   std::vector<std::uint8_t> known_;  // by chunk
+  std::size_t waiting_ = 0;          // updates, when they were found
 };
 
 /// Hands a model to a queue:
@@ -111,25 +113,22 @@ class changing_chunks {
 ///   the updates of all that lies in their chunk.
 /// - Bytes on the device are on their way to the host when they are lent. The calling thread waits for no copy: the
 ///   agent of a copy tells the queue that the bytes have arrived.
-/// - Bytes that the host has no room for are copied at once, and so are all other bytes. The save fails where such
-///   bytes were promised.
+/// - Bytes that the host has no room for are copied at once, and so are all other bytes. Where such bytes were
+///   promised, they are tried again behind later updates, and copied behind the last one.
 template <class Manager>
 class lending_writer final : public borrowed_pins {
  public:
-  lending_writer(Manager& m, std::shared_ptr<save_queue> queue) : m_{m}, queue_{std::move(queue)}, changing_{m}
-  {
-    changing_.find();
-  }
+  lending_writer(Manager& m, std::shared_ptr<save_queue> queue) : m_{m}, queue_{std::move(queue)}, changing_{m} {}
 
   void wait() override
   {
     finish_updates();
+    expects(promised_.empty(), "a background save waits for late updates that nobody does (a fault of chunkmem)");
     m_.backend().wait(agent::host, last_);
   }
   void wait_for(chunk_id chunk) override
   {
     if (!has(chunk)) return;
-    finish_updates();  // nobody writes behind what is promised, so nobody makes room
     m_.backend().wait(agent::host, lent_[first_[index_of(chunk)]].arrived);  // the last of the chunk
   }
 
@@ -175,36 +174,40 @@ class lending_writer final : public borrowed_pins {
     if (item.is_state() || item.part != role::parameter || !changing_.has(item.tensor, item.list)) return false;
     add(item);
     promised_.push_back(lent_.size() - 1);
+    m_.content().late_updates().read_behind(true);
     return true;
   }
   void promise(std::uint64_t offset, std::uint64_t size) { queue_->promise(offset, size, lent_.back().number); }
 
+  void finish_updates() override
+  {
+    if (!promised_.empty()) m_.updates().finish_updates();
+  }
   void keep_promises() noexcept override
   {
     if (promised_.empty()) return;
     try {
-      changing_.find();
       std::erase_if(promised_, [&](std::size_t index) {
-        const lent_item& it = lent_[index];
-        if (changing_.has(it.tensor, it.list)) return false;
-        queue_->keep_promise(pin(index), it.number);
-        return true;
+        return !changing_.has(lent_[index].tensor, lent_[index].list) && lend_promised(index);
       });
+      if (m_.updates_pending() == 0)
+        for (const std::size_t index : std::exchange(promised_, {})) copy_promised(lent_[index]);
     } catch (...) {
-      promised_.clear();
-      queue_->refuse(std::current_exception());
+      refuse(std::current_exception());
     }
+    m_.content().late_updates().read_behind(!promised_.empty());
   }
   void break_promises() noexcept override
   {
     if (promised_.empty()) return;
-    promised_.clear();
-    queue_->refuse(std::make_exception_ptr(
+    refuse(std::make_exception_ptr(
         usage_error{"a background save waited for late updates that a load discarded (wait for the save before)"}));
+    m_.content().late_updates().read_behind(false);
   }
 
  private:
-  using pin_type = decltype(std::declval<Manager&>().acquire_beside(tensor_handle{}, list_id{}, agent::to_host));
+  using pin_type = decltype(std::declval<Manager&>().acquire_beside(tensor_handle{}, list_id{}, memory_location::host,
+                                                                    agent::to_host));
 
   static constexpr std::size_t none = SIZE_MAX;
 
@@ -227,16 +230,37 @@ class lending_writer final : public borrowed_pins {
   std::span<const std::byte> pin(std::size_t index)
   {
     lent_item& it = lent_[index];
-    it.pin.emplace(m_.acquire_beside(it.tensor, it.list, agent::to_host));
+    it.pin.emplace(m_.acquire_beside(it.tensor, it.list, memory_location::host, agent::to_host));
     m_.backend().launch(agent::to_host, [queue = queue_, number = it.number]() noexcept { queue->arrive(number); });
     it.arrived = last_ = m_.backend().record(agent::to_host);
     it.next = std::exchange(first_[changing_.chunk_of(it.tensor, it.list)], index);
     return std::as_bytes(std::as_const(*it.pin).span());
   }
 
-  void finish_updates()
+  /// @return   false: the host has no room
+  bool lend_promised(std::size_t index)
   {
-    if (!promised_.empty()) m_.updates().finish_updates();
+    try {
+      queue_->keep_promise(pin(index), lent_[index].number);
+      return true;
+    } catch (const out_of_memory&) {
+      return false;
+    }
+  }
+  /// The same bytes where the thread can read them without room on the host.
+  void copy_promised(const lent_item& it)
+  {
+    constexpr memory_location place =
+        Manager::engine_type::host_addressable ? memory_location::device : memory_location::host;
+    const pin_type held = m_.acquire_beside(it.tensor, it.list, place, agent::host);
+    queue_->keep_promise(std::as_bytes(held.span()), it.number);
+    queue_->arrive(it.number);
+    queue_->take_back(it.number);
+  }
+  void refuse(std::exception_ptr why) noexcept
+  {
+    promised_.clear();
+    queue_->refuse(std::move(why));
   }
 
   Manager& m_;
@@ -348,6 +372,11 @@ class background_write {
         [](void* context, bool is_lost) noexcept { static_cast<background_write*>(context)->after_updates(is_lost); },
         this);
     return to;
+  }
+  /// Does late updates that bytes were promised behind. @throws as they do: call again
+  void finish_updates()
+  {
+    if (borrowed_.is_owner() && *borrowed_ != nullptr) (*borrowed_)->finish_updates();
   }
   /// Lent bytes have arrived, or the queue knows that they will not: nobody waits for a device that is lost.
   void settle() noexcept { settle(chunk_id::none); }
@@ -525,6 +554,7 @@ class started_model_save final : public started_save {
     writing_.expect_own_process();
     if (failed_ != nullptr) std::rethrow_exception(failed_);
     if (result_) return *result_;
+    writing_.finish_updates();  // one that fails is no failure of the save
     try {
       wait_for_files();
       if constexpr (!is_manager<Model>) {
@@ -619,10 +649,9 @@ class pending_save {
     return pending_save{std::move(started)};
   }
 
-  /// Stops reading and pinning bytes of the model. Late updates that the save waits for are done. Bytes that are not
-  /// written yet are copied. Bytes that do not fit in
-  /// the buffer are waited for. A load makes this call itself; an update does the same for its own chunks. Ranks do not
-  /// talk in it.
+  /// Stops reading and pinning bytes of the model. Late updates that the save waits for are done; where one fails, the
+  /// save does. Bytes that are not written yet are copied. Bytes that do not fit in the buffer are waited for. A load
+  /// makes this call itself; an update does the same for its own chunks. Ranks do not talk in it.
   void let_go() noexcept
   {
     if (save_ != nullptr) save_->writing().let_go();
@@ -637,7 +666,10 @@ class pending_save {
   }
   /// The generation is there. Called again, it gives or throws the same.
   /// @throws io_error   the folder did not take all bytes; older generations are untouched, but for those that
-  ///   `keep_while_writing` let go. std::bad_alloc   likewise. Over ranks on every rank, and as save
+  ///   `keep_while_writing` let go. std::bad_alloc, out_of_memory, device_error   likewise, the latter two where lent
+  ///   bytes cannot be brought to the host. usage_error   likewise: a load discarded late updates that the save waited
+  ///   for. Over ranks on every rank, and as save. As late_updates::finish, and usage_error where that object is gone:
+  ///   the save goes on, call again
   saved_generation wait()
   {
     expects(save_ != nullptr, "a pending save was waited for that was moved from");
@@ -677,9 +709,11 @@ class pending_save {
 ///   copied into the buffer. This waits for the disk where the buffer is full. Other chunks stay lent.
 /// - Items are written in the order in which the last iteration changed them, so updates find the first ones written:
 ///   see content_by_change.
-/// - Late updates wait on. The bytes of a chunk are taken behind its updates, in the next forward pass, and the files
-///   are those of a save that finishes the updates first. They are finished first behind the first step, whose updates
-///   make states, and over ranks that keep weights whole.
+/// - Late updates of a manager wait on, but for those of chunks with frozen weights or buffers, which are copied at
+///   once. The bytes of a chunk are taken behind its updates, in the next forward pass, and the files are those of a
+///   save that finishes the updates first. They are finished first behind the first step, whose updates make states,
+///   and over ranks.
+/// - A write of the trainer does late updates that the save waits for.
 /// - While an update runs on the host, or takes its chunk back, the disk pauses: it writes no copies, so that the
 ///   update has the host's memory for itself. It pauses where the buffer has room for all bytes that are still lent,
 ///   and for at most nine tenths of the time. Where updates are most of a step, give it a `buffer` for the whole model.
@@ -689,7 +723,6 @@ class pending_save {
 /// - While bytes of a chunk are lent, it is not written on the device, also not by a gradient (`usage_error`), and
 ///   captured steps are not replayed.
 /// - One save at a time lends from a manager (`usage_error`).
-///
 ///
 /// Over ranks:
 ///

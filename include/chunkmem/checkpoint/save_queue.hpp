@@ -163,7 +163,7 @@ class save_queue {
     for (std::uint64_t item = items(); item-- > 0;) take_back(item);
   }
   /// The same for one item. A copy without room waits. The wait ends when there is room, or when another thread has
-  /// written or copied the bytes. @pre no promise is open
+  /// written or copied the bytes. @pre no promise before it is open
   void take_back(std::uint64_t item) noexcept
   {
     std::unique_lock guard{mutex_};

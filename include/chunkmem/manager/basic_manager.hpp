@@ -347,14 +347,14 @@ class basic_manager {
       return acquire_in<pinned_as<std::uint8_t, Access>>(wanted, list, mode, memory_location::device, stream);
     });
   }
-  /// A list of a parameter as bytes, on the host for reading, ready for `stream`, beside the accesses of the trainer:
-  /// the record of an iteration does not have it. For a save.
-  [[nodiscard]] pin_type<const std::uint8_t> acquire_beside(tensor_handle wanted, list_id list, agent stream,
-                                                            place_type from = place_type{})
+  /// A list of a parameter as bytes, for reading, ready for `stream`, beside the accesses of the trainer: the record of
+  /// an iteration does not have it. For a save.
+  [[nodiscard]] pin_type<const std::uint8_t> acquire_beside(tensor_handle wanted, list_id list, memory_location place,
+                                                            agent stream, place_type from = place_type{})
   {
     return guard_.within("acquire_beside", from, [&] {
       return pin_type<const std::uint8_t>{
-          link_.get(), [&] { return engine_.acquire_beside(builder_.slot_in(wanted, list), stream); }};
+          link_.get(), [&] { return engine_.acquire_beside(builder_.slot_in(wanted, list), place, stream); }};
     });
   }
 
@@ -779,7 +779,7 @@ class basic_manager {
     const slot_id slot = builder_.slot_in(wanted, list);
     const entry_kind kind = kind_of(mode, place);
     if (writes(mode) && list != gradient_list) {
-      engine_.pending().catch_up(slot);  // first: a save takes these bytes behind their update
+      engine_.pending().catch_up_to_write(slot);  // first: a save takes these bytes behind their update
       masters_.tell_of_change(slot);
     }
     if (list == value_list && mode == access::write) return gradients_.acquire_over(slot, kind, stream);

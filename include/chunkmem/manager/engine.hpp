@@ -286,10 +286,10 @@ class engine {
     else
       return watched(id, [&] { return acquire_slowly(id, kind, stream); });
   }
-  /// For reading on the host, beside the accesses of the trainer: no record has this pin, also inside an iteration.
-  access_token acquire_beside(slot_id id, agent stream)
+  /// For reading, beside the accesses of the trainer: no record has this pin, also inside an iteration.
+  access_token acquire_beside(slot_id id, memory_location place, agent stream)
   {
-    const auto take = [&] { return acquire_slowly(id, kind_of(access::read, memory_location::host), stream, false); };
+    const auto take = [&] { return acquire_slowly(id, kind_of(access::read, place), stream, false); };
     if constexpr (!watch_type::sees_bytes)
       return take();
     else

@@ -308,7 +308,7 @@ class master_weights {
   {
     const registry& tensors = engine_->tensors();
     if (tensors.is_value_of_parameter(slot)) {
-      engine_->pending().catch_up(slot);  // first: a save takes the weight's bytes behind its update
+      engine_->pending().catch_up_to_write(slot);  // first: a save takes the weight's bytes behind its update
       tell_of_change(slot);
     }
     const slot_id master = tensors.master_of(slot);

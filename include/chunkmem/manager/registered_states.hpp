@@ -193,8 +193,12 @@ class pending_updates {
   /// Does nothing where another one watches.
   void end_watch(const void* context) noexcept
   {
-    if (watcher_ == context) watch(nullptr, nullptr);
+    if (watcher_ != context) return;
+    watch(nullptr, nullptr);
+    is_read_behind_ = false;
   }
+  /// Who watches reads bytes behind the updates that wait, until it says that it does not.
+  void read_behind(bool reads) noexcept { is_read_behind_ = reads; }
 
   /// Somebody does what waits.
   [[nodiscard]] bool is_served() const noexcept { return any() && update_ != nullptr; }
@@ -216,6 +220,12 @@ class pending_updates {
     if (!(slot == value ? has_in(chunk_of(value)) : has(value))) return;
     expect_served(slot);
     run(chunk_of(value));
+  }
+  /// Before a trainer writes these bytes. The chunk of a list may have bytes of others, which somebody reads behind
+  /// their updates: then all that waits is done. @param slot, @throws as catch_up
+  void catch_up_to_write(slot_id slot)
+  {
+    is_read_behind_ && tensors_->is_of_parameter(slot) ? finish() : catch_up(slot);
   }
   /// Does all that waits, chunk by chunk. @throws as catch_up
   void finish()
@@ -276,6 +286,7 @@ class pending_updates {
   void run(chunk_id chunk)
   {
     slot_id& first = first_[index_of(chunk)];
+    if (first == slot_id::none) return;
     while (first != slot_id::none) {
       const slot_id value = std::exchange(first, next_[index_of(first)]);
       waits_[index_of(value)] = 0;
@@ -304,6 +315,7 @@ class pending_updates {
   bool running_ = false;
   done_type done_ = nullptr;
   void* watcher_ = nullptr;
+  bool is_read_behind_ = false;
 };
 
 }  // namespace chunkmem::inline v0

@@ -98,21 +98,15 @@ class rank_content {
 
   // To save and to load. Every rank makes these calls, those that are said to throw on every rank together.
 
-  /// As of a manager. Not where weights are kept whole: their updates talk to other ranks, and a rank whose buffer is
-  /// full finishes its own alone.
-  [[nodiscard]] bool can_save_behind_updates()
-  {
-    const auto talks = [](const unit_tensors& unit) { return unit.is_trained && unit.is_kept; };
-    return std::ranges::none_of(model_.units(), talks) && checkpoint::detail::can_save_behind_updates(manager());
-  }
-  /// @throws as sharded_model::finish_updates, on every rank
+  /// A save calls it first, also one that lends: a rank that did its own updates alone, since its buffer is full, would
+  /// begin its next iteration under another record than the other ranks. @throws as sharded_model::finish_updates, on every rank
   void finish_updates() { model_.finish_updates(); }
-  /// @param waits, @throws as checkpoint::prepare_to_save; comm_error   work of ranks has failed
-  void prepare_to_save(bool waits)
+  /// Behind finish_updates. @throws as checkpoint::prepare_to_save; comm_error   work of ranks has failed
+  void prepare_to_save(bool)
   {
     model_.settle();
     model_.seal();
-    checkpoint::prepare_to_save(manager(), waits);
+    checkpoint::prepare_to_save(manager());
     model_.expect_no_gradients();
   }
   /// Ranks have the same model, by names and by settings. @throws as agree_on_names and sharded_model::agree_on_model
