@@ -99,7 +99,8 @@ class rank_content {
   // To save and to load. Every rank makes these calls, those that are said to throw on every rank together.
 
   /// A save calls it first, also one that lends: a rank that did its own updates alone, since its buffer is full, would
-  /// begin its next iteration under another record than the other ranks. @throws as sharded_model::finish_updates, on every rank
+  /// begin its next iteration under another record than the other ranks.
+  /// @throws as sharded_model::finish_updates, on every rank
   void finish_updates() { model_.finish_updates(); }
   /// Behind finish_updates. @throws as checkpoint::prepare_to_save; comm_error   work of ranks has failed
   void prepare_to_save(bool)
