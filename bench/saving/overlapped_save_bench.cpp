@@ -110,7 +110,6 @@ class virtual_save {
   virtual_save(manager_type& m, virtual_queue& queue, usual_updates& usual)
       : m_{m}, queue_{queue}, usual_{usual}, changing_{m}
   {
-    changing_.find();
     m_.content().changes().begin(
         [](void* save, cm::chunk_id chunk) noexcept { static_cast<virtual_save*>(save)->before_change(chunk); },
         [](void* save, bool begins) noexcept { static_cast<virtual_save*>(save)->update(begins); }, this);
@@ -176,7 +175,6 @@ class virtual_save {
   void keep_promises()
   {
     if (promised_.empty()) return;
-    changing_.find();
     std::erase_if(promised_, [&](std::uint32_t item) {
       lent_item& it = lent_[item];
       if (changing_.has(it.tensor, it.list)) return false;
