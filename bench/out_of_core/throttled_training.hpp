@@ -72,7 +72,7 @@ struct variant {
   cm::activation::activation_plan plan;
 };
 
-/// What a rank was doing when it asked for something: a run of a layer, or the step behind the last run. As a number,
+/// The work in which a rank began to wait: a run of a layer, or the step behind the last run. As a number,
 /// for throttled_arena::note_place.
 struct place_in_step {
   enum class part : std::uint8_t { forward, backward, step };
@@ -237,7 +237,7 @@ class rank_of_job {
   std::vector<tensors_of_layer> parts_;
 };
 
-/// What a training came to.
+/// Times, bytes and waits of a training.
 struct measured {
   double seconds = 0;       ///< of a step, by the clocks of the agents: the slowest rank's mean
   double wall_seconds = 0;  ///< the same by the clock on the wall
@@ -253,25 +253,47 @@ struct measured {
 inline constexpr int warm_up = 6;
 inline constexpr int steps = 6;
 
+/// The clocks and the group of sums that all ranks of a training share.
+struct shared_by_ranks {
+  support::clocks_of_ranks clocks_of_gathers;
+  support::clocks_of_ranks clocks_of_sums;
+  cm::collective::thread_group sums{ranks};
+};
+
+/// One rank of a job on its own device, host and port.
+struct throttled_rank {
+  throttled_rank(const job& it, const variant& how, cm::sharding::thread_ranks::place& here, shared_by_ranks& all,
+                 cm::bytes device, cm::bytes host)
+      : memory{{.device_capacity = device, .host_capacity = host, .async_compute = true},
+               support::links_alone(it.link_bytes_per_second, it.link_bytes_per_second),
+               support::pace::agents},
+        port{{0, it.network_bytes_per_second}},
+        sums{all.sums, cm::rank_id{here.rank()}},
+        gathers_end{here.all(), memory, port, all.clocks_of_gathers},
+        sums_end{sums, memory, port, all.clocks_of_sums},
+        group{gathers_end, sums_end},
+        rank{it, how, group, memory}
+  {
+  }
+
+  support::throttled_arena memory;
+  support::network_port port;
+  cm::collective::local_threads sums;
+  rank_of_job::end_type gathers_end;
+  rank_of_job::end_type sums_end;
+  rank_of_job::ranks_type group;
+  rank_of_job rank;
+};
+
 /// The least device of a job, as a rehearsal of one rank finds it.
 [[nodiscard]] inline cm::memory_requirement needed_by(const job& it, const variant& how)
 {
   cm::memory_requirement need;
   constexpr cm::bytes boundless{std::uint64_t{1} << 46};
-  support::clocks_of_ranks clocks;
-  support::clocks_of_ranks clocks_of_sums;
-  const cm::collective::thread_group sums{ranks};
+  shared_by_ranks all_ranks;
   cm::sharding::thread_ranks{ranks}.run([&](cm::sharding::thread_ranks::place& here) {
-    support::throttled_arena memory{{.device_capacity = boundless, .host_capacity = boundless, .async_compute = true},
-                                    support::links_alone(it.link_bytes_per_second, it.link_bytes_per_second),
-                                    support::pace::agents};
-    support::network_port port{{0, it.network_bytes_per_second}};
-    cm::collective::local_threads sums_here{sums, cm::rank_id{here.rank()}};
-    rank_of_job::end_type gathers_end{here.all(), memory, port, clocks};
-    rank_of_job::end_type sums_end{sums_here, memory, port, clocks_of_sums};
-    rank_of_job::ranks_type group{gathers_end, sums_end};
-    rank_of_job rank{it, how, group, memory};
-    const cm::memory_requirement found = rank.rehearse();
+    throttled_rank run{it, how, here, all_ranks, boundless, boundless};
+    const cm::memory_requirement found = run.rank.rehearse();
     if (here.rank() == 0) need = found;
   });
   return need;
@@ -280,21 +302,14 @@ inline constexpr int steps = 6;
 [[nodiscard]] inline measured train(const job& it, const variant& how, cm::bytes device, cm::bytes host)
 {
   measured all;
-  support::clocks_of_ranks clocks;
-  support::clocks_of_ranks clocks_of_sums;
-  const cm::collective::thread_group sums{ranks};
+  shared_by_ranks all_ranks;
   std::vector<double> seconds(ranks);
   std::vector<double> wall(ranks);
   cm::sharding::thread_ranks{ranks}.run([&](cm::sharding::thread_ranks::place& here) {
-    support::throttled_arena memory{{.device_capacity = device, .host_capacity = host, .async_compute = true},
-                                    support::links_alone(it.link_bytes_per_second, it.link_bytes_per_second),
-                                    support::pace::agents};
-    support::network_port port{{0, it.network_bytes_per_second}};
-    cm::collective::local_threads sums_here{sums, cm::rank_id{here.rank()}};
-    rank_of_job::end_type gathers_end{here.all(), memory, port, clocks};
-    rank_of_job::end_type sums_end{sums_here, memory, port, clocks_of_sums};
-    rank_of_job::ranks_type group{gathers_end, sums_end};
-    rank_of_job rank{it, how, group, memory};
+    throttled_rank run{it, how, here, all_ranks, device, host};
+    support::throttled_arena& memory = run.memory;
+    support::network_port& port = run.port;
+    rank_of_job& rank = run.rank;
     rank.fill();
     memory.begin_afresh();
     std::uint64_t number = 0;
