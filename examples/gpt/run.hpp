@@ -32,7 +32,7 @@ struct training_setup {
   chunkmem::activation::activation_plan plan{};  ///< of activations; without steps: as a trainer does by itself
   std::size_t owners = 1;                        ///< ranks that divide the states of a model
 
-  /// What a step leases on the host.
+  /// Bytes that a step leases on the host.
   [[nodiscard]] chunkmem::bytes host_leases() const
   {
     const trainer_settings how = settings();

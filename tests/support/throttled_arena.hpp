@@ -37,7 +37,7 @@ enum class pace : std::uint8_t {
   agents,
 };
 
-/// What an agent waited for, in the time of its clock.
+/// A wait of an agent and its cause, in the time of its clock.
 struct agent_wait {
   std::uint32_t place = 0;  ///< what the caller was doing when it asked, see throttled_arena::note_place
   chunkmem::agent source{};

@@ -52,13 +52,13 @@ class borrowed_pins {
   virtual void take_back(chunk_id chunk) noexcept = 0;
   /// Does late updates that bytes were promised behind. @throws as they do: call again
   virtual void finish_updates() = 0;
-  /// Late updates were done: lends what nothing changes any more of what was promised.
+  /// Late updates were done: lends the promised bytes that no waiting update changes any more.
   virtual void keep_promises() noexcept = 0;
-  /// What was promised will not be there.
+  /// Promised bytes will never be there: the save fails.
   virtual void break_promises() noexcept = 0;
 };
 
-/// The chunks that updates change which wait. No step may begin between two questions.
+/// The chunks whose bytes a waiting update changes. No step may begin between two calls of `has`.
 ///
 ///     changing_chunks changing{m};
 ///     if (changing.has(weight, m.list("adam/momentum"))) promise(weight);

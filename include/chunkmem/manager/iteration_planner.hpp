@@ -439,7 +439,7 @@ class iteration_planner {
   };
   static constexpr std::uint64_t impossible = variant_trial<Eviction>::impossible;
 
-  /// What `wanted` copies by `ways`, with early write-backs where these copy no more.
+  /// Bytes that `wanted` copies by `ways`, with early write-backs where these copy no more.
   [[nodiscard]] way_tried try_ways(const chunk_cache<Eviction>& now, const access_record& record,
                                    std::span<const std::uint32_t> chunk_of_slot, const transfer::iteration_plan& wanted,
                                    retained_ways ways, trial_length length)

@@ -149,8 +149,8 @@ class pending_updates {
  public:
   /// Does one update. May throw, and is called again then.
   using update_type = void (*)(void* context, slot_id value_slot);
-  /// Hears that nothing waits in a chunk of weights any more. @param is_lost   nothing waits anywhere: what waited was
-  /// not done
+  /// Hears that no update waits in a chunk of weights any more. @param is_lost   no update waits anywhere: those that
+  /// waited were not done
   using done_type = void (*)(void* context, bool is_lost) noexcept;
 
   /// @param tensors   of the manager; outlives this
@@ -197,7 +197,7 @@ class pending_updates {
     watch(nullptr, nullptr);
     is_read_behind_ = false;
   }
-  /// Who watches reads bytes behind the updates that wait, until it says that it does not.
+  /// @param reads   the watcher reads bytes behind waiting updates from here on; false: it does so no more
   void read_behind(bool reads) noexcept { is_read_behind_ = reads; }
 
   /// Somebody does what waits.
@@ -243,7 +243,7 @@ class pending_updates {
       if (has(value) || has_in(chunk_of(value))) (*tensors_)[each].next_access_index = access_record::never;
     }
   }
-  /// Nothing waits any more, and who watches hears of it.
+  /// No update waits any more, and the watcher is told.
   void discard() noexcept
   {
     const bool some_waited = any();

@@ -155,7 +155,7 @@ class schedule {
   [[nodiscard]] bool last_changed() const noexcept { return last_changed_; }
   /// Of the iteration, so that a pin of an older one is not logged in this one.
   [[nodiscard]] std::uint32_t serial() const noexcept { return serial_; }
-  /// Of what no iteration logs.
+  /// The serial of an access that no iteration logs.
   static constexpr std::uint32_t no_serial = 0;
   /// Accesses, leases and drops that the current iteration has had, and what they were.
   [[nodiscard]] std::uint32_t progress() const noexcept { return recorder_.progress(); }

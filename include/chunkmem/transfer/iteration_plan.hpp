@@ -33,7 +33,7 @@ struct early_load {
 ///
 /// All vectors are empty where the eviction policy decides.
 struct iteration_plan {
-  // What the plan is for. A policy leaves these numbers 0, and `m.plan()` sets them.
+  // The record and the sizes that the plan was made for. A policy leaves these numbers 0, and `m.plan()` sets them.
   std::uint64_t record = 0;  ///< fingerprint_of() the iteration
   std::uint64_t frame_bytes = 0;
   std::uint64_t device_bytes = 0;  ///< for chunks and leases
