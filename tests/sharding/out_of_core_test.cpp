@@ -457,11 +457,13 @@ TEST_CASE("a rank that hears of a failure in the group of gathers or of sums end
           }) == comm_failure::revoked);
 }
 
-TEST_CASE("groups of sums that are of other ranks are refused", "[sharding]")
+TEST_CASE("groups of sums that are of other ranks, or those of gathers, are refused", "[sharding]")
 {
   const sharding::thread_ranks gathers{1}, sums{2};
   sharding::thread_ranks::place here{gathers, 0}, other{sums, 1};
   CHECK_THROWS_AS((sharding::sums_apart{here.all(), other.all()}), config_error);
+  CHECK_THROWS_AS((sharding::sums_apart{here.all(), here.all()}), config_error);
+  CHECK_THROWS_AS((sharding::sums_apart{here.process_groups(), here.process_groups()}), config_error);
 }
 
 }  // namespace out_of_core_test

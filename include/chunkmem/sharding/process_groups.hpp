@@ -172,9 +172,17 @@ class sums_apart {
   using communicator_type = typename groups_type::communicator_type;
   static constexpr bool has_sums_apart = true;
 
-  /// Both outlive this. @throws config_error   they are not of the same ranks
+  /// Both outlive this. @throws config_error   they are not of the same ranks, or have a group in common
   sums_apart(Ranks& gathers, Ranks& sums) : gathers_{gathers}, sums_{sums}
   {
+    gathers_.for_each([this](const auto& group) {
+      sums_.for_each([&](const auto& other) {
+        if (&group == &other)
+          throw config_error{
+              "sums_apart was given one group for gathers and for sums, and two agents cannot work in one "
+              "group (make a second group of the same ranks, or give the model the first one alone)"};
+      });
+    });
     const auto& mine = of(ownership::process_group::all);
     const auto& others = of_sums(ownership::process_group::all);
     if (mine.rank() == others.rank() && mine.ranks() == others.ranks() && world().of_node == sums_.world().of_node)
