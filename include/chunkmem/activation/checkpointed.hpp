@@ -158,13 +158,12 @@ class checkpointed {
   template <class Iteration>
   void expect_own(const Iteration& iteration) const
   {
-    if constexpr (requires(tensor_handle wanted) { iteration.is_of(wanted); })
-      for (const block_type& block : blocks_)
-        for (const list_type* const all : {&block.tensors().inner, &block.tensors().outputs})
-          for (const auto& each : *all)
-            return expects(iteration.is_of(each.handle),
-                           "a network was run in an iteration of another manager (take the network's own: "
-                           "network.iteration())");
+    for (const block_type& block : blocks_)
+      for (const list_type* const all : {&block.tensors().inner, &block.tensors().outputs})
+        for (const auto& each : *all)
+          return expects(iteration.is_of(each.handle),
+                         "a network was run in an iteration of another manager (take the network's own: "
+                         "network.iteration())");
   }
   template <class Iteration>
   void run_steps(Iteration& iteration, const chain_moment& moment)
@@ -344,10 +343,10 @@ class checkpointed {
   /// How often a gradient was asked for.
   [[nodiscard]] std::uint64_t gradients_opened() const
   {
-    if constexpr (requires { manager_.updates().gradients_opened(); })
+    if constexpr (requires { manager_.updates(); })
       return manager_.updates().gradients_opened();
     else
-      return 0;
+      return manager_.gradients_opened();
   }
 
   void drop_dead(std::uint32_t step)

@@ -7,6 +7,7 @@
 #include <chunkmem/checks/byte_poison.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/manager/rank_manager.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 #include <chunkmem/tensor/philox.hpp>
 #include <chunkmem/tensor/tensor.hpp>
@@ -349,13 +350,14 @@ class recompute_check {
   template <class Visit>
   static void for_each_lasting(Manager& manager, Visit visit)
   {
-    manager.for_each_tensor([&](tensor_handle it, const auto& info) {
+    auto& own = rank_manager(manager);
+    own.for_each_tensor([&](tensor_handle it, const auto& info) {
       if (info.part != role::buffer && info.part != role::frozen) return;
-      visit(checks::sum_of_bytes(manager.content().bytes_of(it)), [&] {
-        return std::string{info.part == role::buffer ? "buffer '" : "frozen weight '"} + manager.name_of(it) + '\'';
+      visit(checks::sum_of_bytes(own.content().bytes_of(it)), [&] {
+        return std::string{info.part == role::buffer ? "buffer '" : "frozen weight '"} + own.name_of(it) + '\'';
       });
     });
-    manager.content().for_each_state([&](std::string_view name, std::span<const std::byte> content) {
+    own.content().for_each_state([&](std::string_view name, std::span<const std::byte> content) {
       visit(checks::sum_of_bytes(content), [&] { return "registered bytes '" + std::string{name} + '\''; });
     });
   }

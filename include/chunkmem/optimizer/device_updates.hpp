@@ -7,6 +7,7 @@
 #include <chunkmem/core/host_device.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/tier.hpp>
+#include <chunkmem/manager/rank_manager.hpp>
 #include <chunkmem/optimizer/decision_kernels.hpp>
 #include <chunkmem/optimizer/device_kernel.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
@@ -251,13 +252,7 @@ class device_updates {
   using lease_type = decltype(std::declval<Owner&>().lease(tier::device, bytes{}));
 
   /// The manager of this rank.
-  [[nodiscard]] auto& manager() const noexcept
-  {
-    if constexpr (requires(Owner& model) { model.shares(); })
-      return owner_.shares();
-    else
-      return owner_;
-  }
+  [[nodiscard]] auto& manager() const noexcept { return rank_manager(owner_); }
   /// Of one parameter of this rank. All are declared when the first step is taken.
   [[nodiscard]] std::uint64_t most_blocks()
   {

@@ -4,6 +4,7 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/manager/basic_manager.hpp>
+#include <chunkmem/manager/rank_manager.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 #include <chunkmem/tensor/tensor.hpp>
@@ -165,13 +166,7 @@ class weight_versions {
       "weights/1", "weights/2", "weights/3", "weights/4", "weights/5", "weights/6", "weights/7"};
 
   /// The manager of what this rank keeps.
-  [[nodiscard]] auto& own() const noexcept
-  {
-    if constexpr (has_replicas)
-      return m_.shares();
-    else
-      return m_;
-  }
+  [[nodiscard]] auto& own() const noexcept { return rank_manager(m_); }
   /// Some weight is trained here.
   [[nodiscard]] bool has_weights() const
   {

@@ -59,11 +59,16 @@ class model_tensors {
   }
 
   [[nodiscard]] std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(entries_.size()); }
+  /// It is a tensor of this model.
+  [[nodiscard]] bool has(tensor_handle wanted) const noexcept
+  {
+    return wanted.owner == owner() && chunkmem::index_of(wanted.id) < size();
+  }
   /// @throws usage_error   the tensor is another model's
   [[nodiscard]] std::uint32_t index_of(tensor_handle wanted) const
   {
     const std::uint32_t index = chunkmem::index_of(wanted.id);
-    expects(wanted.owner == owner() && index < size(), "a tensor was used with a model that did not make it");
+    expects(has(wanted), "a tensor was used with a model that did not make it");
     return index;
   }
   /// @throws usage_error   the tensor is another model's

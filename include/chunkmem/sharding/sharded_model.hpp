@@ -288,6 +288,8 @@ class sharded_model {
   /// @param tensor   as a share_run names it
   [[nodiscard]] std::string name_of(std::uint32_t tensor) const { return tensors_.name_of(tensor); }
   [[nodiscard]] std::string name_of(tensor_handle wanted) const { return name_of(tensors_.index_of(wanted)); }
+  /// This model made the tensor.
+  [[nodiscard]] bool has(tensor_handle wanted) const noexcept { return tensors_.has(wanted); }
   /// What a tensor was declared as. Good until the next declaration. @throws usage_error   it is another model's
   [[nodiscard]] const sharding::model_tensors::entry& info(tensor_handle wanted) const { return tensors_.of(wanted); }
   [[nodiscard]] const shape& extents_of(std::uint32_t tensor) const noexcept { return tensors_[tensor].extents; }
@@ -503,6 +505,8 @@ class sharded_model {
     gradients_.expect_not_done(it.planned, [&] { return name_of(weight); });
     naming(weight, [&] { (void)gradients_.open(m_, units_[plan_.place(it.planned).unit], it.planned, stream); });
   }
+  /// How often a gradient was asked for, on this rank.
+  [[nodiscard]] std::uint64_t gradients_opened() const noexcept { return gradients_.opened_so_far(); }
   /// The gradient is complete in this micro-batch. With the last one of a unit its gradients are added over ranks, and
   /// leave the device; where gradients are not divided (see zero) in the last micro-batch alone. Where it is not called
   /// they add up until the step.

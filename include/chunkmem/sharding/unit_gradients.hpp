@@ -118,6 +118,7 @@ class unit_gradients {
   ///   goes on
   [[nodiscard]] opened open(Manager& m, const unit_tensors& unit, std::uint32_t tensor, agent stream)
   {
+    ++opened_so_far_;
     detail::gradient_note& it = notes_[tensor];
     detail::unit_note& of = open_[it.unit];
     expects(!of.is_summed,
@@ -141,6 +142,8 @@ class unit_gradients {
     it.is_written = it.is_of_step = true;
     return result;
   }
+  /// Calls of `open`.
+  [[nodiscard]] std::uint64_t opened_so_far() const noexcept { return opened_so_far_; }
   /// Before `open`. @param name   of the tensor
   /// @throws usage_error   it was declared done in this micro-batch, and others of its unit are open
   template <class Name>
@@ -335,6 +338,7 @@ class unit_gradients {
   std::vector<read_pin_type> holds_;
   std::vector<begun> begun_;  // by unit
   agent adder_ = agent::host;
+  std::uint64_t opened_so_far_ = 0;
   std::uint32_t micro_batches_ = 1;
   std::uint32_t micro_batch_ = 0;
   float scale_ = 1;

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+namespace chunkmem::inline v0 {
+
+/// The manager of this rank's bytes: that of the shares of a sharded_model, else the model itself.
+///
+///     rank_manager(model).for_each_tensor(visit);   // buffers, activations and shares of this rank
+template <class Model>
+[[nodiscard]] auto& rank_manager(Model& model) noexcept
+{
+  if constexpr (requires { model.shares(); })
+    return model.shares();
+  else
+    return model;
+}
+
+}  // namespace chunkmem::inline v0
