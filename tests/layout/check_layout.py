@@ -109,6 +109,13 @@ def name_violations(headers):
             yield f"no pragma: {header} lacks #pragma once"
 
 
+def message_violations(headers):
+    """Errors put `chunkmem: ` before a sentence that is no error_text."""
+    for header in headers.paths:
+        for found in re.finditer(r'(?:_error|out_of_memory)\{\s*"chunkmem: ', headers.text[header]):
+            yield f"message: {header}:{headers.text[header].count(chr(10), 0, found.end()) + 1} says chunkmem twice"
+
+
 def include_violations(headers):
     """What each header may include."""
     for header in headers.paths:
@@ -220,7 +227,8 @@ def violations_of(root):
     headers = Headers(root)
     if not headers.paths:
         return [f"no headers in {headers.include}/chunkmem"]
-    rules = (opt_in_violations, floor_violations, name_violations, include_violations, umbrella_violations)
+    rules = (opt_in_violations, floor_violations, name_violations, message_violations, include_violations,
+             umbrella_violations)
     found = [violation for rule in rules for violation in rule(headers)]
     for rule in (width_violations, catch_violations, tag_violations, oracle_violations, licence_violations):
         found += rule(root)

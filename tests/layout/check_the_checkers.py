@@ -101,6 +101,10 @@ class Layout(TinyTree):
         self.header("backend/a.hpp")
         self.expect("duplicate name: chunkmem/backend/a.hpp and chunkmem/core/a.hpp")
 
+    def test_a_message_says_chunkmem_once(self):
+        self.header("core/twice.hpp", 'throw io_error{', '    "chunkmem: no disk"};', 'io_error{"no disk"};')
+        self.expect("message: chunkmem/core/twice.hpp:")
+
     def test_a_cuh_may_need_anything_and_is_a_header_otherwise(self):
         self.header("backend/kernel.cuh", "#include <cub/cub.cuh>", "#include <chunkmem/backend/d.hpp>")
         self.expect()

@@ -127,7 +127,7 @@ class stage_generations {
 {
   if (skipped.empty())
     throw io_error{
-        "chunkmem: there is no checkpoint in this folder, nor in those of other stages (name others, or allow a fresh "
+        "there is no checkpoint in this folder, nor in those of other stages (name others, or allow a fresh "
         "start)"};
   throw io_error{error_text{} << "chunkmem: no generation is whole on all stages; the newest, number "
                               << skipped.front().number << ": " << skipped.front().why
@@ -420,8 +420,7 @@ checkpoint::saved_generation save_stages(Ranks& stages, Manager& m, Folder& fold
     collective::all_or_none(stages, [&] {
       saving.begin(number);
       if (saving.part().generation() != number)
-        throw io_error{
-            "chunkmem: somebody else makes files in the folder of a stage (name a folder for this training)"};
+        throw io_error{"somebody else makes files in the folder of a stage (name a folder for this training)"};
     });
     if (options.keep_while_writing > 0) {
       const std::uint64_t oldest = folders.oldest_kept(options.keep_while_writing, true, folders.find());

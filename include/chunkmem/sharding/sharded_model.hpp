@@ -398,9 +398,8 @@ class sharded_model {
     seal_once();
     if (micro_batches > 1 && gradient_.takes_slot() && options_.divided == sharding::zero_3)
       throw config_error{
-          "chunkmem: gradient::in_place with several micro-batches, in each of which gradients are added over ranks "
-          "and "
-          "take the bytes that the next one gathers weights from (take zero_3_reduce_last, zero_2 or zero_1, which "
+          "gradient::in_place with several micro-batches, in each of which gradients are added over ranks and take the "
+          "bytes that the next one gathers weights from (take zero_3_reduce_last, zero_2 or zero_1, which "
           "gather or add once for a step, or gradient::separate)"};
     if (!agreed_ && !rehearsing()) agree_on_model();
     if (!compared_ && !rehearsing()) agree_on_values();
