@@ -97,6 +97,7 @@ struct setting {
   std::uint32_t frames = 40;
   std::uint32_t more = 0;   ///< weights, which fill a unit each
   bool tries_again = true;  ///< a call whose copy fails is made again
+  bool is_late = false;     ///< updates wait until weights are read
 };
 
 /// A rank that trains weights of 16 bits in three units, of which one is frozen and two weights share one, and a weight
@@ -115,6 +116,7 @@ struct trainer_with {
   cm::optimizer::adam adam{{}};
   std::vector<cm::tensor<cm::bf16>> weights;
   cm::tensor<float> wide;
+  std::optional<cm::optimizer::late_updates<model_type, cm::optimizer::adam>> late;
   float scale = 1;
   bool tries_again;
 
@@ -132,6 +134,7 @@ struct trainer_with {
     for (std::uint32_t count = 0; count < how.more; ++count)
       weights.push_back(m.template add<cm::bf16>({sizes[0]}, cm::role::parameter));
     wide = m.template add<float>({5000}, cm::role::parameter);
+    if (how.is_late) late.emplace(m, adam);
   }
   void fill()
   {
@@ -176,7 +179,7 @@ struct trainer_with {
     }
   }
   [[nodiscard]] static cm::optimizer::step_options options() { return {.learning_rate = 0.125F, .clip = {.norm = 1}}; }
-  cm::optimizer::step_outcome step() { return m.step(adam, options()); }
+  cm::optimizer::step_outcome step() { return late ? late->step(options()) : m.step(adam, options()); }
   void train(std::uint32_t first, std::uint32_t last)
   {
     for (std::uint32_t step = first; step < last; ++step) {
@@ -544,13 +547,15 @@ std::vector<float> trained_past_a_failure(const setting& how, std::uint32_t firs
 }
 
 /// Each copy fails once. @param more   frames than the least, each of them   @param starts   as `first`
-void fail_copies(std::initializer_list<std::uint32_t> more, std::initializer_list<std::uint32_t> starts)
+void fail_copies(std::initializer_list<std::uint32_t> more, std::initializer_list<std::uint32_t> starts,
+                 bool is_late = false)
 {
   for (const cm::sharding::zero& divided : {cm::sharding::zero_2, cm::sharding::zero_3})
     for (const bool in_place : {false, true}) {
       setting how{.divided = divided, .in_place = false};
       const std::vector<float> wanted = trained(how, 4);
       how.in_place = in_place;
+      how.is_late = is_late;
       const std::uint32_t least = least_frames(how);
       for (const std::uint32_t extra : more)
         for (const std::uint32_t first : starts) {
@@ -561,8 +566,8 @@ void fail_copies(std::initializer_list<std::uint32_t> more, std::initializer_lis
           CHECK(all > 20);
           for (std::uint64_t fatal = 0; fatal < all; ++fatal) {
             INFO((divided == cm::sharding::zero_3 ? "zero_3" : "zero_2")
-                 << (in_place ? ", in place, " : ", apart, ") << how.frames << " frames, from step " << first
-                 << ", copy " << fatal << " of " << all);
+                 << (in_place ? ", in place, " : ", apart, ") << (is_late ? "late, " : "") << how.frames
+                 << " frames, from step " << first << ", copy " << fatal << " of " << all);
             CHECK(trained_past_a_failure(how, first, fatal, copies) == wanted);
           }
         }
@@ -573,6 +578,11 @@ TEST_CASE("gradients over ranks, in place or apart, end with the same bits on th
           "[sharding]")
 {
   fail_copies({0}, {2});
+}
+
+TEST_CASE("so they do where updates are late", "[sharding]")
+{
+  fail_copies({0}, {2}, true);
 }
 
 TEST_CASE("where the rank ends whose copy failed on the least device, it says so, and the other one that it is gone",
@@ -608,6 +618,7 @@ TEST_CASE("where the rank ends whose copy failed on the least device, it says so
 TEST_CASE("so they do on devices that are somewhat larger, and from the first step on", "[sharding][.slow]")
 {
   fail_copies({0, 1, 2, 3, 6}, {0, 2});
+  fail_copies({0, 1, 2, 3, 6}, {0, 2}, true);
 }
 
 TEST_CASE("kernels update gradients in place of shares, at once and late, also where weights of a share have none",

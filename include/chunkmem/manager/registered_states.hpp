@@ -297,6 +297,7 @@ class pending_updates {
       } catch (...) {
         running_ = false;
         add(value, chunk);
+        mask();
         throw;
       }
       running_ = false;

@@ -222,6 +222,14 @@ class schedule {
     if (recorder_.has_diverged() && is_access(kind)) recorder_.resync((*tensors_)[slot].next_access_index);
     return recorder_.log({index_of(slot), 0, 0, kind, false, micro_batch_}, {size, entry_detail::never, pass_});
   }
+  /// Where the iteration is in its record.
+  [[nodiscard]] recorder::place place() const noexcept { return recorder_.here(); }
+  /// What came since then will come again: an access of several failed, and all of them are made again.
+  void go_back(const recorder::place& to) noexcept
+  {
+    recorder_.go_back(
+        to, [this](std::uint32_t slot, std::uint32_t next) { (*tensors_)[slot_id{slot}].next_access_index = next; });
+  }
   void log_release(std::uint32_t access_index) noexcept { recorder_.log_release(access_index); }
   void lease_ended(std::uint32_t access_index) noexcept { recorder_.lease_ended(access_index); }
 

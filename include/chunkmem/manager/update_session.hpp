@@ -13,6 +13,7 @@
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/manager/report.hpp>
 #include <chunkmem/profile/access_record.hpp>
+#include <chunkmem/profile/recorder.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 
@@ -471,6 +472,23 @@ class update_session {
   }
   /// While this lives, an update or a norm reads and writes the host's memory: a save leaves that memory alone.
   [[nodiscard]] change_watch::update_scope updating() noexcept { return changes_->updating(); }
+  /// Where the iteration is in its record.
+  [[nodiscard]] recorder::place place() const noexcept { return engine_->schedule().place(); }
+  /// Accesses since then are made again, and count once.
+  void go_back(const recorder::place& to) noexcept { engine_->schedule().go_back(to); }
+  /// Does work whose accesses are all made again where a copy fails. They count once: over ranks, a rank whose copy
+  /// failed then decides as the others, and gathers alike.
+  template <class Work>
+  decltype(auto) whole(Work work)
+  {
+    const recorder::place begun = place();
+    try {
+      return work();
+    } catch (const device_error&) {
+      go_back(begun);
+      throw;
+    }
+  }
   /// A parameter has its update. From here to `end_update`, gradients are not made or dropped, and nothing is saved.
   void begin_update() noexcept { gradients().begin_update(); }
   [[nodiscard]] bool is_updated_in_part() const noexcept { return gradients().is_updated_in_part(); }

@@ -640,8 +640,10 @@ class step_driver {
   template <class Work>
   void with_bytes(tensor_handle parameter, const tensor_info& info, Work work)
   {
-    site_.at_place(owner_.updates().place_of_update(parameter),
-                   [&](auto place) { with_bytes_at(parameter, info, place, work); });
+    owner_.updates().whole([&] {
+      site_.at_place(owner_.updates().place_of_update(parameter),
+                     [&](auto place) { with_bytes_at(parameter, info, place, work); });
+    });
   }
   template <class Place, class Work>
   void with_bytes_at(tensor_handle parameter, const tensor_info& info, Place place, Work& work)

@@ -202,6 +202,13 @@ class access_record {
     releases_.insert(later, {until, right});  // into the room of the other
   }
 
+  /// Entries from here on were not made. What was released since then was released here.
+  void take_back(std::uint32_t entries) noexcept
+  {
+    while (size() > entries) entries_.pop_back(), details_.pop_back();
+    erase_if(releases_, [&](const release_entry& it) { return it.access_index >= entries; });
+    for (release_entry& it : releases_) details_[it.access_index].until = it.until = std::min(it.until, entries);
+  }
   /// Becomes the first `entries` of `other`. Entries that were not yet released at that access are open again.
   void copy_prefix(const access_record& other, std::uint32_t entries)
   {

@@ -225,6 +225,30 @@ class recorder {
     next_of_slot = found.next_of_slot;
   }
 
+  /// Where the current iteration is.
+  struct place {
+    std::uint32_t entries = 0;  ///< that it has had
+    std::uint32_t now = 0;      ///< decisions count from here
+  };
+  [[nodiscard]] place here() const noexcept { return {progress(), now()}; }
+  /// The entries since then will come again.
+  /// @param expect   `expect(slot, access)`: the next entry of the slot is this one, or one behind it
+  template <class Expect>
+  void go_back(const place& to, Expect expect) noexcept
+  {
+    const std::span<const access_entry> again = so_far();
+    for (std::uint32_t index = progress(); index-- > to.entries;)
+      if (const std::uint32_t slot = again[index].slot; slot != never) {
+        if (is_following()) expect(slot, index);
+        if (has_diverged()) expect(slot, current_->done.first_of_slot()[slot]);
+      }
+    if (is_following()) cursor_ = to.entries;
+    if (!is_logging()) return;
+    current_->log.take_back(to.entries);
+    hint_ = to.now;
+    followed_ = std::min(followed_, to.entries);
+  }
+
   /// Stops following and logging this iteration. Its end is that of an abandoned one.
   void stop() noexcept
   {

@@ -158,10 +158,7 @@ class rank_step {
   void update_waiting(std::uint32_t ordinal, Work work)
   {
     const unit_tensors& unit = units_[units_.trained(ordinal)];
-    if (!unit.is_kept) {
-      const auto changes = change(unit.whole);
-      return work();
-    }
+    if (!unit.is_kept) return update_share(ordinal, unit, work);
     if (m_.rehearsing()) return work(), gather(unit.whole);
     if (has_new_share_.size() <= ordinal) has_new_share_.resize(units_.size());
     if (has_new_share_[ordinal] == 0) work();
@@ -209,6 +206,7 @@ class rank_step {
   void forget() noexcept
   {
     updated_.reset();
+    changed_ = no_share;
     gathered_ = 0;
     is_updating_ = false;
   }
@@ -231,6 +229,8 @@ class rank_step {
   }
 
  private:
+  using pin_type = typename Manager::template pin_type<std::uint8_t>;
+  static constexpr std::uint32_t no_share = UINT32_MAX;
   static constexpr std::uint64_t refused = 0;  // the word of a rank that cannot take the step
   using gradient_version = optimizer::detail::gradient_version;
   using step_key = std::pair<gradient_version, std::uint64_t>;  // gradients and settings
@@ -282,10 +282,32 @@ class rank_step {
   /// @throws out_of_memory, device_error, comm_error   what it holds is undefined until it is called again
   void gather(tensor<std::uint8_t> whole)
   {
-    const auto pin = m_.acquire(whole, access::write, agent::compute);
-    m_.gathered().gather_now(whole.id);
+    m_.updates().whole([&] {
+      const auto pin = m_.acquire(whole, access::write, agent::compute);
+      m_.gathered().gather_now(whole.id);
+    });
   }
 
+  /// The update of a share that waited, while nobody has its unit whole. Called again where a copy failed, it makes no
+  /// access twice: other ranks have gone on, and gather by what they accessed.
+  template <class Work>
+  void update_share(std::uint32_t ordinal, const unit_tensors& unit, Work& work)
+  {
+    const auto begun = m_.updates().place();
+    try {
+      std::optional<pin_type> changes;
+      if (changed_ != ordinal) changes = change(unit.whole);
+      work();
+      changed_ = no_share;
+    } catch (const device_error&) {
+      const std::uint32_t entries = m_.updates().place().entries - begun.entries;
+      if (entries > 1)
+        changed_ = ordinal;  // the update is done, but its gradient is not dropped
+      else if (changed_ != ordinal)
+        m_.updates().go_back(begun);
+      throw;
+    }
+  }
   /// @throws as gather; a comm_error says what ranks have to do alike
   void gather_late(const unit_tensors& unit)
   {
@@ -480,11 +502,12 @@ class rank_step {
   agreed_measure measure_;
   std::optional<step_key> agreed_on_;
   std::optional<std::pair<step_key, gradient_measure>>
-      decided_by_;              // of a step that did not end: nobody is asked again
-  std::uint32_t measured_ = 0;  // units, of these gradients
-  std::vector<typename Manager::template pin_type<std::uint8_t>> changes_;  // of a step, kept for its memory
+      decided_by_;                                  // of a step that did not end: nobody is asked again
+  std::uint32_t measured_ = 0;                      // units, of these gradients
+  std::vector<pin_type> changes_;                   // of a step, kept for its memory
   std::optional<optimizer::step_outcome> updated_;  // by a step that has not gathered all kept units yet
   std::uint32_t gathered_ = 0;                      // kept units, of this step
+  std::uint32_t changed_ = no_share;  // its late update is done, by its number among parameters, and did not end
   bool is_updating_ = false;
   bool waits_ = false;                       // updates of the step that is taken, or was taken last
   std::vector<std::uint8_t> has_new_share_;  // by parameter whose update waited: its unit is to be gathered still
