@@ -235,6 +235,46 @@ TEST_CASE("after a divergence a slot is found again in the record", "[profile]")
   CHECK(it.end(false) == iteration_outcome::abandoned);
 }
 
+TEST_CASE("accesses that come again count once, in each kind of iteration", "[profile]")
+{
+  const entry_kind read = entry_kind::read;
+  const walk steps{{0, read}, {2, read}, {0, read}, {4, read}, {2, read}};
+  const access_record right = recorded(steps);
+  for (std::size_t begun = 0; begun <= steps.size(); ++begun)
+    for (std::size_t reached = begun; reached <= steps.size(); ++reached) {
+      CAPTURE(begun, reached);
+      walker it;
+      const auto go_back = [&](recorder::place to) {
+        it.log.go_back(to, [&](std::uint32_t slot, std::uint32_t next) { it.next[slot] = next; });
+      };
+      const auto run = [&] {
+        it.begin("train");
+        for (std::size_t index = 0; index < begun; ++index) it.take(steps[index]);
+        const recorder::place place = it.log.here();
+        for (std::size_t index = begun; index < reached; ++index) it.take(steps[index]);
+        go_back(place);
+        CHECK(it.log.progress() == begun);
+        for (std::size_t index = begun; index < steps.size(); ++index) it.take(steps[index]);
+      };
+      run();
+      CHECK(it.end() == iteration_outcome::recorded);
+      CHECK(same(it.log.record(), right));
+      run();
+      CHECK(it.end() == iteration_outcome::repeated);
+      it.begin("train");
+      it.take({3, read});  // diverges
+      const recorder::place place = it.log.here();
+      for (std::size_t index = 0; index < reached; ++index) it.take(steps[index]);
+      go_back(place);
+      CHECK(it.log.now() == place.now);
+      for (const step& each : steps) it.take(each);
+      CHECK(it.end() == iteration_outcome::changed);
+      walk longer{{3, read}};
+      longer.insert(longer.end(), steps.begin(), steps.end());
+      CHECK(same(it.log.record(), recorded(longer)));
+    }
+}
+
 TEST_CASE("what was released by a divergence is closed in the new record, and what is held stays open", "[profile]")
 {
   const auto lease = [](recorder& log) {
