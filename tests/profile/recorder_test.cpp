@@ -244,13 +244,13 @@ TEST_CASE("accesses that come again count once, in each kind of iteration", "[pr
     for (std::size_t reached = begun; reached <= steps.size(); ++reached) {
       CAPTURE(begun, reached);
       walker it;
-      const auto go_back = [&](recorder::place to) {
+      const auto go_back = [&](recorder::position to) {
         it.log.go_back(to, [&](std::uint32_t slot, std::uint32_t next) { it.next[slot] = next; });
       };
       const auto run = [&] {
         it.begin("train");
         for (std::size_t index = 0; index < begun; ++index) it.take(steps[index]);
-        const recorder::place place = it.log.here();
+        const recorder::position place = it.log.here();
         for (std::size_t index = begun; index < reached; ++index) it.take(steps[index]);
         go_back(place);
         CHECK(it.log.progress() == begun);
@@ -263,7 +263,7 @@ TEST_CASE("accesses that come again count once, in each kind of iteration", "[pr
       CHECK(it.end() == iteration_outcome::repeated);
       it.begin("train");
       it.take({3, read});  // diverges
-      const recorder::place place = it.log.here();
+      const recorder::position place = it.log.here();
       for (std::size_t index = 0; index < reached; ++index) it.take(steps[index]);
       go_back(place);
       CHECK(it.log.now() == place.now);

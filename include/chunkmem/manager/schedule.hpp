@@ -223,9 +223,9 @@ class schedule {
     return recorder_.log({index_of(slot), 0, 0, kind, false, micro_batch_}, {size, entry_detail::never, pass_});
   }
   /// Where the iteration is in its record.
-  [[nodiscard]] recorder::place place() const noexcept { return recorder_.here(); }
+  [[nodiscard]] recorder::position here() const noexcept { return recorder_.here(); }
   /// What came since then will come again: an access of several failed, and all of them are made again.
-  void go_back(const recorder::place& to) noexcept
+  void go_back(const recorder::position& to) noexcept
   {
     recorder_.go_back(
         to, [this](std::uint32_t slot, std::uint32_t next) { (*tensors_)[slot_id{slot}].next_access_index = next; });

@@ -473,15 +473,15 @@ class update_session {
   /// While this lives, an update or a norm reads and writes the host's memory: a save leaves that memory alone.
   [[nodiscard]] change_watch::update_scope updating() noexcept { return changes_->updating(); }
   /// Where the iteration is in its record.
-  [[nodiscard]] recorder::place place() const noexcept { return engine_->schedule().place(); }
+  [[nodiscard]] recorder::position here() const noexcept { return engine_->schedule().here(); }
   /// Accesses since then are made again, and count once.
-  void go_back(const recorder::place& to) noexcept { engine_->schedule().go_back(to); }
+  void go_back(const recorder::position& to) noexcept { engine_->schedule().go_back(to); }
   /// Does work whose accesses are all made again where a copy fails. They count once: over ranks, a rank whose copy
   /// failed then decides as the others, and gathers alike.
   template <class Work>
   decltype(auto) whole(Work work)
   {
-    const recorder::place begun = place();
+    const recorder::position begun = here();
     try {
       return work();
     } catch (const device_error&) {

@@ -226,15 +226,15 @@ class recorder {
   }
 
   /// Where the current iteration is.
-  struct place {
+  struct position {
     std::uint32_t entries = 0;  ///< that it has had
     std::uint32_t now = 0;      ///< decisions count from here
   };
-  [[nodiscard]] place here() const noexcept { return {progress(), now()}; }
+  [[nodiscard]] position here() const noexcept { return {progress(), now()}; }
   /// The entries since then will come again.
   /// @param expect   `expect(slot, access)`: the next entry of the slot is this one, or one behind it
   template <class Expect>
-  void go_back(const place& to, Expect expect) noexcept
+  void go_back(const position& to, Expect expect) noexcept
   {
     const std::span<const access_entry> again = so_far();
     for (std::uint32_t index = progress(); index-- > to.entries;)

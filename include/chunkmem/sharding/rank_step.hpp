@@ -293,14 +293,14 @@ class rank_step {
   template <class Work>
   void update_share(std::uint32_t ordinal, const unit_tensors& unit, Work& work)
   {
-    const auto begun = m_.updates().place();
+    const auto begun = m_.updates().here();
     try {
       std::optional<pin_type> changes;
       if (changed_ != ordinal) changes = change(unit.whole);
       work();
       changed_ = no_share;
     } catch (const device_error&) {
-      const std::uint32_t entries = m_.updates().place().entries - begun.entries;
+      const std::uint32_t entries = m_.updates().here().entries - begun.entries;
       if (entries > 1)
         changed_ = ordinal;  // the update is done, but its gradient is not dropped
       else if (changed_ != ordinal)
