@@ -15,8 +15,6 @@ template class engine<backend::host_arena, training_rules, eviction::belady, tra
                       trace::null_sink, checks::none>;
 template class model_builder<compiled_manager::engine_type, size_class_layout, placement::host_first,
                              gradient::separate>;
-template class step_rehearsal<compiled_manager::engine_type, detail::compiled_builder>;
-template class master_weights<compiled_manager::engine_type, detail::compiled_builder>;
 template class gradient_store<compiled_manager::engine_type, detail::compiled_builder>;
 template class update_session<compiled_manager::engine_type, detail::compiled_builder>;
 template class content_session<compiled_manager::engine_type, detail::compiled_builder>;

@@ -33,8 +33,6 @@ extern template class schedule<gpt_eviction, gpt_transfer, gpt_engine::copies_ty
 extern template class engine<backend::host_arena, training_rules, gpt_eviction, gpt_transfer, copy_mover,
                              trace::null_sink, checks::none>;
 extern template class model_builder<gpt_engine, gpt_layout, placement::device_margin, gradient::separate>;
-extern template class step_rehearsal<gpt_engine, gpt_builder>;
-extern template class master_weights<gpt_engine, gpt_builder>;
 extern template class gradient_store<gpt_engine, gpt_builder>;
 extern template class update_session<gpt_engine, gpt_builder>;
 extern template class content_session<gpt_engine, gpt_builder>;

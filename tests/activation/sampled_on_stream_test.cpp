@@ -302,7 +302,7 @@ class training {
   [[nodiscard]] std::vector<float> state()
   {
     std::vector<float> all;
-    m.content().for_each_state([&](std::string_view, std::span<const std::byte> content) {
+    m.content().states().for_each([&](std::string_view, std::span<const std::byte> content) {
       for (const std::byte each : content) all.push_back(static_cast<float>(std::to_integer<int>(each)));
     });
     return all;

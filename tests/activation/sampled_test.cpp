@@ -334,7 +334,7 @@ struct trainer {
     std::vector<float> all;
     for (std::uint32_t index = 0; index < blocks; ++index)
       for (const float each : m.acquire(weights.slice(index), cm::access::read).span()) all.push_back(each);
-    m.content().for_each_state([&](std::string_view name, std::span<const std::byte> content) {
+    m.content().states().for_each([&](std::string_view name, std::span<const std::byte> content) {
       if (name != "sampling/norms") return;
       for (const std::byte each : content) all.push_back(static_cast<float>(std::to_integer<int>(each)));
     });
@@ -519,10 +519,10 @@ TEST_CASE("a sampled training that is resumed has the bits of one that was not i
     std::ranges::copy(from.span(), second.m.acquire(second.weights.slice(index), cm::access::write).span().begin());
   }
   std::vector<std::byte> norms;
-  first.m.content().for_each_state([&](std::string_view name, std::span<std::byte> content) {
+  first.m.content().states().for_each([&](std::string_view name, std::span<std::byte> content) {
     if (name == "sampling/norms") norms.assign(content.begin(), content.end());
   });
-  second.m.content().for_each_state([&](std::string_view name, std::span<std::byte> content) {
+  second.m.content().states().for_each([&](std::string_view name, std::span<std::byte> content) {
     if (name == "sampling/norms") std::ranges::copy(norms, content.begin());
   });
   for (std::uint64_t step = 3; step < 6; ++step) {

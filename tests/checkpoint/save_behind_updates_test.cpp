@@ -299,7 +299,7 @@ TEST_CASE("a promise that no update keeps is an error of the wait", "[checkpoint
   std::size_t promised = 0;
   for (const auto& item : checkpoint::detail::items_of(run.m)) promised += writer.comes_later(run.m, item) ? 1U : 0U;
   CHECK(promised > weights);
-  run.m.updates().discard_updates();
+  run.m.updates().pending().discard();
   CHECK_THROWS_AS(writer.wait(), cm::usage_error);
 }
 

@@ -204,7 +204,7 @@ inline std::string a_restart_without_the_optimizers_state()
 {
   rig<> it;
   std::string answer;
-  it.m.content().for_each_state([&](std::string_view name, std::span<std::byte> content) {
+  it.m.content().states().for_each([&](std::string_view name, std::span<std::byte> content) {
     if (content.data() == reinterpret_cast<std::byte*>(&it.sgd.progress.number)) answer = name;
   });
   return answer;

@@ -230,7 +230,8 @@ class trainer {
       if (is_sealed_) all += " state " + std::to_string(static_cast<int>(m->state_of(it)));
     });
     m->for_each_list([&](cm::list_id, const cm::list_spec& spec) { all += "\n" + std::string{spec.name}; });
-    m->content().for_each_state([&](std::string_view name, std::span<std::byte>) { all += "\n" + std::string{name}; });
+    m->content().states().for_each(
+        [&](std::string_view name, std::span<std::byte>) { all += "\n" + std::string{name}; });
     return all;
   }
   [[nodiscard]] std::string text()

@@ -294,9 +294,9 @@ TEST_CASE("exchange swaps two lists of one type between iterations, and nothing 
     CHECK_THROWS_AS(it.m.exchange(first, second), cm::usage_error);
   }
   CHECK_THROWS_AS(it.m.rehearse([&] { it.m.exchange(first, second); }), cm::usage_error);
-  it.m.updates().begin_update();
+  it.m.updates().gradients().begin_update();
   CHECK_THROWS_AS(it.m.exchange(first, second), cm::usage_error);  // a step is half done
-  it.m.updates().end_update();
+  it.m.updates().gradients().end_update();
   it.m.exchange(first, second);
   it.m.exchange(second, second);
   for (std::uint32_t index = 0; index < 6; ++index) {
@@ -328,7 +328,7 @@ TEST_CASE("states that must survive are registered by name and stay the caller's
   it.m.state("seed", {});
   CHECK_THROWS_AS(it.m.state("cursor", cursor), cm::usage_error);
   std::string names;
-  it.m.content().for_each_state([&](std::string_view name, std::span<std::byte> content) {
+  it.m.content().states().for_each([&](std::string_view name, std::span<std::byte> content) {
     names.append(name).append(std::to_string(content.size())).append(" ");
   });
   CHECK(names == "cursor4 seed0 ");

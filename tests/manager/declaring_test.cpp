@@ -65,7 +65,7 @@ TEST_CASE("registered states are found by name, and a name serves once", "[manag
   m.state("data/cursor", cursor);
   CHECK_THROWS_AS(m.state("data/cursor", cursor), cm::usage_error);
   int seen = 0;
-  m.content().for_each_state([&](std::string_view name, std::span<std::byte> content) {
+  m.content().states().for_each([&](std::string_view name, std::span<std::byte> content) {
     ++seen;
     CHECK(name == "data/cursor");
     CHECK(content.data() == cursor.data());
@@ -106,7 +106,7 @@ template <class Manager>
 std::string states_of(const Manager& m)
 {
   std::string all;
-  m.content().for_each_state([&](std::string_view name, std::span<std::byte> content) {
+  m.content().states().for_each([&](std::string_view name, std::span<std::byte> content) {
     all += std::string{name} + ' ' + std::to_string(content.size()) + ' ';
   });
   return all;
@@ -127,7 +127,7 @@ TEST_CASE("use declares the lists of an object and registers its states under th
   (void)m.seal();
   m.use(scale);  // it has no lists
   CHECK(states_of(m) == "toy/count 4 scale 4 ");
-  m.content().for_each_state([&](std::string_view name, std::span<std::byte> content) {
+  m.content().states().for_each([&](std::string_view name, std::span<std::byte> content) {
     if (name == "toy/count") CHECK(content.data() == reinterpret_cast<std::byte*>(&kernel.count));
   });
   m.updates().expect_used(kernel.registered, "a kernel");
@@ -195,12 +195,12 @@ TEST_CASE("states whose owner is gone or moved are never read, and a save would 
     moved.count = 7;
     CHECK_THROWS_AS(m.updates().expect_used(moved.registered, "a kernel"), cm::usage_error);
     CHECK(states_of(m) == "toy/count 4 ");  // of the one that it was given
-    m.content().expect_states();
+    m.content().states().expect_whole();
   }
   CHECK(states_of(m) == "toy/count 0 ");
-  CHECK_THROWS_WITH(m.content().expect_states(),
+  CHECK_THROWS_WITH(m.content().states().expect_whole(),
                     ContainsSubstring("the owner of the state toy/count was given to use() and is gone"));
-  CHECK_THROWS_AS(m.content().expect_states(), cm::usage_error);
+  CHECK_THROWS_AS(m.content().states().expect_whole(), cm::usage_error);
 }
 
 TEST_CASE("a handle that this manager did not make is refused, also the empty one and as the first call", "[manager]")

@@ -274,7 +274,7 @@ TEST_CASE("a lost device keeps its gradients, and says that it is lost where the
 
 }  // namespace gradient_store_test
 
-namespace master_weights_test {
+namespace masters_test {
 
 namespace cm = chunkmem;
 using namespace cm::literals;
@@ -756,8 +756,7 @@ struct alone {
   void set_master(float to) { rig.fill<float>(rig.master_of(narrow), to, cm::memory_location::host); }
 
   rig_type rig;
-  cm::master_weights<rig_type::engine_type, rig_type::builder_type> masters{rig.engine, rig.builder, rig.changes,
-                                                                            *rig.link};
+  cm::gradient_store<rig_type::engine_type, rig_type::builder_type> masters{rig.engine, rig.builder, *rig.link};
 };
 
 }  // namespace
@@ -792,9 +791,9 @@ TEST_CASE("who watches hears before a master is made or a parameter is written, 
   int told = 0;
   const auto hears_of = [&](auto change) {
     told = 0;
-    it.rig.changes.begin(manager_parts::count_call, nullptr, &told);
+    it.masters.changes().begin(manager_parts::count_call, nullptr, &told);
     change();
-    it.rig.changes.end(&told);
+    it.masters.changes().end(&told);
     return told > 0;
   };
   CHECK(hears_of([&] { it.begin(); }));
@@ -890,4 +889,4 @@ TEST_CASE("weights whose gradients may lie in their place are not exchanged with
   CHECK_THROWS_WITH(m.exchange(cm::value_list, m.list("old")), ContainsSubstring("under gradient::in_place"));
 }
 
-}  // namespace master_weights_test
+}  // namespace masters_test

@@ -63,13 +63,13 @@ TEST_CASE("looking at a manager says what is filled and what has a gradient, and
   CHECK_FALSE(it.m.has_gradient(it.first));
   CHECK_FALSE(it.m.has_masters());
   CHECK_FALSE(it.m.drifted());
-  CHECK(it.m.updates().gradients_opened() == 0);
+  CHECK(it.m.updates().gradients().opened() == 0);
   CHECK(support::decisions_in(it.m.report()) == support::decisions_in(before));
   {
     const auto gradient = it.m.gradient(it.first);
   }
   CHECK(it.m.has_gradient(it.first));
-  CHECK(it.m.updates().gradients_opened() == 1);
+  CHECK(it.m.updates().gradients().opened() == 1);
 }
 
 TEST_CASE("what is not there cannot be looked at", "[manager]")

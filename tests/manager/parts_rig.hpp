@@ -109,7 +109,6 @@ struct parts_rig {
 
   cm::backend::host_arena memory;
   engine_type engine;
-  cm::change_watch changes;
   cm::registered_states states;
   cm::manager_link<engine_type> link{engine};
   builder_type builder;

@@ -475,7 +475,7 @@ TEST_CASE("a device that the calling thread cannot address has no scratch bytes,
 
 }  // namespace rehearse_on_test
 
-namespace step_rehearsal_test {
+namespace rehearse_step_test {
 
 using namespace chunkmem;
 using Catch::Matchers::ContainsSubstring;
@@ -496,19 +496,17 @@ struct fixture {
   template <class Step>
   memory_requirement run(Step step)
   {
-    return rehearsal.run(step, rehearse_on::nothing);
+    return rehearse_step(rig.engine, rig.builder, {}, step, rehearse_on::nothing);
   }
   /// Nothing is held or has bytes.
   [[nodiscard]] bool is_untouched() const
   {
     for (const slot& each : rig.engine.tensors().slots())
       if (each.pins != 0 || each.state != tensor_state::free) return false;
-    return !rehearsal.is_running() && rig.engine.snapshot().in_use[tier::device] == bytes{};
+    return !rig.engine.rehearsing().is_running() && rig.engine.snapshot().in_use[tier::device] == bytes{};
   }
 
   rig_type rig;
-  step_rehearsal<typename rig_type::engine_type, typename rig_type::builder_type> rehearsal{
-      rig.engine, rig.builder, {}};
 };
 
 }  // namespace
@@ -522,7 +520,7 @@ TEST_CASE("a rehearsed step runs once without bytes, says what it needs at once,
   int runs = 0;
   const memory_requirement need = it.run([&] {
     ++runs;
-    CHECK(it.rehearsal.is_running());
+    CHECK(it.rig.engine.rehearsing().is_running());
     CHECK(it.rig.engine.gradients().is_open(slot_id{1}));
     for (std::uint32_t index = 0; index < 3; ++index) {
       const auto one = it.rig.template hold<const float>(slot_id{index}, access::read);
@@ -582,7 +580,7 @@ TEST_CASE("a rehearsal inside a rehearsal or an iteration is refused, and what r
   it.run([&] {
     const auto before = it.rig.template hold<const float>(slot_id{0}, access::read);
     CHECK_THROWS_AS(it.run(count), usage_error);
-    CHECK(it.rehearsal.is_running());
+    CHECK(it.rig.engine.rehearsing().is_running());
     CHECK(it.rig.template hold<const float>(slot_id{1}, access::read).is_live());
   });
   CHECK(it.rig.engine.rehearsing().record().size() == 2);
@@ -640,4 +638,4 @@ TEST_CASE("the record of a rehearsal is that of the tiers that states have after
   CHECK(runs == 1);
 }
 
-}  // namespace step_rehearsal_test
+}  // namespace rehearse_step_test

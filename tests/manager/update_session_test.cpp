@@ -434,7 +434,7 @@ struct fixture {
 
   rig_type rig;
   gradient_store<engine_type, builder_type> gradients{rig.engine, rig.builder, *rig.link};
-  content_session<engine_type, builder_type> content{rig.engine, rig.builder, gradients, rig.states, rig.changes};
+  content_session<engine_type, builder_type> content{rig.engine, rig.builder, gradients, rig.states};
 };
 
 /// An object with one state.
@@ -458,16 +458,16 @@ TEST_CASE("a load drops gradients and voids a step that is half done, and nothin
   it.fill();
   it.differentiate(weight);
   it.rig.engine.gradients().begin_update();
-  CHECK_THROWS_AS(it.content.expect_updated("a save"), usage_error);
-  it.content.expect_loaded("a save");
+  CHECK_THROWS_AS(it.rig.engine.gradients().expect_no_update("a save"), usage_error);
+  it.rig.engine.gradients().expect_no_load("a save");
   it.content.begin_load();
   CHECK(it.gradients.is_fresh(weight));
   CHECK(it.rig.engine.gradients().forgotten() == 1);
-  it.content.expect_updated("a save");
-  CHECK_THROWS_AS(it.content.expect_loaded("a save"), usage_error);
+  it.rig.engine.gradients().expect_no_update("a save");
+  CHECK_THROWS_AS(it.rig.engine.gradients().expect_no_load("a save"), usage_error);
   it.content.begin_load();  // tried again
   it.content.end_load();
-  it.content.expect_loaded("a save");
+  it.rig.engine.gradients().expect_no_load("a save");
   CHECK(it.rig.first_of<bf16>(weight) == 1.5F);  // it was not written yet
 }
 
@@ -539,7 +539,7 @@ TEST_CASE("a load that a lost device stopped is half done", "[manager]")
   it.rig.lose_device();
   CHECK_THROWS_AS(it.content.begin_load(), device_error);
   CHECK_FALSE(it.gradients.is_fresh(weight));
-  CHECK_THROWS_AS(it.content.expect_loaded("a save"), usage_error);
+  CHECK_THROWS_AS(it.rig.engine.gradients().expect_no_load("a save"), usage_error);
 }
 
 TEST_CASE("a load that is abandoned leaves nothing to read, and one under a pin does not begin", "[manager]")
@@ -558,10 +558,10 @@ TEST_CASE("a load that is abandoned leaves nothing to read, and one under a pin 
     CHECK(it.rig.state_of(each) == tensor_state::free);
     CHECK(it.rig.state_of(it.rig.master_of(each)) == tensor_state::free);
   }
-  CHECK_THROWS_AS(it.content.expect_loaded("a save"), usage_error);
+  CHECK_THROWS_AS(it.rig.engine.gradients().expect_no_load("a save"), usage_error);
   it.fill();  // the next load
   it.content.end_load();
-  it.content.expect_loaded("a save");
+  it.rig.engine.gradients().expect_no_load("a save");
 }
 
 TEST_CASE("a save is refused where the owner of a state is gone, and its name is visited without content", "[manager]")
@@ -569,19 +569,19 @@ TEST_CASE("a save is refused where the owner of a state is gone, and its name is
   fixture it;
   std::optional<stateful> owner{std::in_place};
   it.rig.states.add(*owner, [] {});
-  it.content.expect_states();
-  CHECK(it.content.check_of_state("count") == nullptr);
+  it.content.states().expect_whole();
+  CHECK(it.content.states().check_of("count") == nullptr);
   std::size_t size = 0;
   const auto measure = [&](std::string_view name, std::span<std::byte> content) {
     CHECK(name == "count");
     size = content.size();
   };
-  it.content.for_each_state(measure);
+  it.content.states().for_each(measure);
   CHECK(size == sizeof(std::uint32_t));
   owner.reset();
-  it.content.for_each_state(measure);
+  it.content.states().for_each(measure);
   CHECK(size == 0);
-  CHECK_THROWS_AS(it.content.expect_states(), usage_error);
+  CHECK_THROWS_AS(it.content.states().expect_whole(), usage_error);
 }
 
 }  // namespace content_session_test
@@ -715,7 +715,7 @@ TEST_CASE("a rehearsal leaves the order of a step that is half done", "[manager]
   it.differentiate({2, 0});
   it.m.updates().order_by_completion();
   const numbers before = it.order();
-  const std::uint64_t opened = it.m.updates().gradients_opened();
+  const std::uint64_t opened = it.m.updates().gradients().opened();
   it.m.rehearse([&] {
     CHECK(it.order() == numbers{0, 1, 2, 3, 4, 5});
     it.m.drop_gradients();
@@ -723,7 +723,7 @@ TEST_CASE("a rehearsal leaves the order of a step that is half done", "[manager]
     cm::optimizer::step(it.m, it.kernel);
   });
   CHECK(it.order() == before);
-  CHECK(it.m.updates().gradients_opened() == opened);
+  CHECK(it.m.updates().gradients().opened() == opened);
 }
 
 TEST_CASE("a measure of all gradients that is given lasts until a gradient comes or goes, or the step is over",
@@ -734,10 +734,10 @@ TEST_CASE("a measure of all gradients that is given lasts until a gradient comes
   given.squares = 25.0;
   const auto is_forgotten_by = [&](auto change) {
     it.differentiate({0, 1, 2, 3, 4, 5});
-    it.m.updates().keep_measure_of_all(given);
-    if (it.m.updates().measure_of_all() == nullptr) return false;
+    it.m.updates().gradients().keep_measure_of_all(given);
+    if (it.m.updates().gradients().measure_of_all() == nullptr) return false;
     change();
-    return it.m.updates().measure_of_all() == nullptr;
+    return it.m.updates().gradients().measure_of_all() == nullptr;
   };
   CHECK(is_forgotten_by([&] { it.differentiate({3}); }));
   CHECK(is_forgotten_by([&] { it.m.drop_gradient(it.weights.slice(3)); }));
@@ -749,15 +749,16 @@ TEST_CASE("a measure of all gradients that is given lasts until a gradient comes
     it.m.content().begin_load();
     it.m.content().end_load();
   }));
-  CHECK(!is_forgotten_by([&] { it.m.rehearse([&] { CHECK(it.m.updates().measure_of_all() == nullptr); }); }));
-  CHECK(it.m.updates().measure_of_all()->squares == 25.0);
+  CHECK(
+      !is_forgotten_by([&] { it.m.rehearse([&] { CHECK(it.m.updates().gradients().measure_of_all() == nullptr); }); }));
+  CHECK(it.m.updates().gradients().measure_of_all()->squares == 25.0);
   it.m.rehearse([&] {
     it.differentiate({2});
-    it.m.updates().keep_measure_of_all({});
+    it.m.updates().gradients().keep_measure_of_all({});
     it.m.drop_gradients();
-    CHECK(it.m.updates().measure_of_all() == nullptr);
+    CHECK(it.m.updates().gradients().measure_of_all() == nullptr);
   });
-  CHECK(it.m.updates().measure_of_all()->squares == 25.0);
+  CHECK(it.m.updates().gradients().measure_of_all()->squares == 25.0);
 }
 
 TEST_CASE("a step that is given the measure of all gradients reads each of them once", "[manager]")
@@ -767,7 +768,7 @@ TEST_CASE("a step that is given the measure of all gradients reads each of them 
     const auto scope = it.m.iteration();
     it.use({5, 0, 3, 1, 2, 4});
     it.differentiate({1, 3, 5, 4, 2});
-    it.m.updates().keep_measure_of_all({});
+    it.m.updates().gradients().keep_measure_of_all({});
     cm::optimizer::step(it.m, it.kernel, {.clip = {.norm = 1.0F}});
   }
   CHECK(it.m.report().divergences == 0);
@@ -814,7 +815,7 @@ struct alone {
 
   rig_type rig;
   cm::gradient_store<engine_type, builder_type> gradients{rig.engine, rig.builder, *rig.link};
-  cm::update_session<engine_type, builder_type> updates{rig.engine, rig.builder, gradients, rig.states, rig.changes};
+  cm::update_session<engine_type, builder_type> updates{rig.engine, rig.builder, gradients, rig.states};
 };
 
 }  // namespace
@@ -824,15 +825,15 @@ TEST_CASE("a step that was cut short goes on where it was, in the same order", "
   alone it;
   it.differentiate({2, 0, 3});
   it.updates.order_by_completion();
-  const std::uint64_t forgotten = it.updates.steps_forgotten();
-  it.updates.begin_update();
+  const std::uint64_t forgotten = it.updates.gradients().forgotten();
+  it.updates.gradients().begin_update();
   it.updates.consume_gradient(it.handle(1));  // it has none
   it.updates.consume_gradient(it.handle(2));
   CHECK(it.order() == numbers{1, 2, 0, 3});
   CHECK(it.order(2) == numbers{0, 3});
   CHECK_THROWS_AS(it.differentiate({1}), cm::usage_error);
-  CHECK(it.updates.steps_forgotten() == forgotten);
-  it.updates.end_update();
+  CHECK(it.updates.gradients().forgotten() == forgotten);
+  it.updates.gradients().end_update();
   CHECK(it.order() == numbers{0, 1, 2, 3});
   it.differentiate({1});
 }
@@ -872,9 +873,9 @@ TEST_CASE("updates that wait are done in the step's order before their chunk is 
   CHECK(updated == numbers{3, 2, 0});
   it.updates.make_room_for_updates();
   it.updates.hold_updates(manager_parts::note_update, &updated);
-  it.updates.abandon_updates(&other);  // it serves none of them
+  it.updates.pending().leave(&other);  // it serves none of them
   it.use({2});
-  it.updates.abandon_updates(&updated);
+  it.updates.pending().leave(&updated);
   CHECK_THROWS_AS(it.use({1}), cm::usage_error);  // a chunk is updated as a whole
   CHECK_THROWS_AS(it.updates.finish_updates(), cm::usage_error);
   CHECK(it.rig.engine.pending().count() == 1);
@@ -887,14 +888,14 @@ TEST_CASE("what a step measured is kept with its gradient, and a tensor that is 
   CHECK_THROWS_AS(it.updates.measure_of(it.handle(4)), cm::usage_error);
   CHECK_THROWS_AS(it.updates.consume_gradient(it.handle(4)), cm::usage_error);
   it.differentiate({1, 2});
-  const std::uint64_t opened = it.updates.gradients_opened();
+  const std::uint64_t opened = it.updates.gradients().opened();
   cm::gradient_measure measure;
   measure.squares = 25.0;
   it.updates.keep_measure(it.handle(1), measure);
   REQUIRE(it.updates.measure_of(it.handle(1)) != nullptr);
   CHECK(it.updates.measure_of(it.handle(1))->squares == 25.0);
   CHECK(it.updates.measure_of(it.handle(2)) == nullptr);
-  CHECK(it.updates.gradients_opened() == opened);
+  CHECK(it.updates.gradients().opened() == opened);
   it.updates.consume_gradient(it.handle(1));
   CHECK(it.updates.measure_of(it.handle(1)) == nullptr);
   CHECK_FALSE(it.gradients.is_fresh(cm::slot_id{2}));
@@ -909,22 +910,22 @@ TEST_CASE("a step asks for kernels that were registered, a whole load and a whol
   it.rig.states.add(kernel, [] {});
   it.updates.expect_used(kernel.progress.registered, "an optimizer kernel");
   it.rig.engine.gradients().begin_load();
-  CHECK_THROWS_AS(it.updates.expect_loaded("a step"), cm::usage_error);
+  CHECK_THROWS_AS(it.updates.gradients().expect_no_load("a step"), cm::usage_error);
   it.rig.engine.gradients().end_load();
-  it.updates.expect_loaded("a step");
+  it.updates.gradients().expect_no_load("a step");
   auto& batches = it.rig.engine.gradients().micro_batches();
   batches.reserve(2);
   batches.begin(2);
   batches.name(1);
-  it.updates.expect_whole_iteration();  // no gradient is of it
+  it.updates.gradients().expect_whole_iteration();  // no gradient is of it
   it.rig.engine.gradients().note_opened(cm::slot_id{0});
   for (int time = 0; time < 2; ++time)
-    CHECK_THROWS_AS(it.updates.expect_whole_iteration(), cm::usage_error);  // so long as it runs
+    CHECK_THROWS_AS(it.updates.gradients().expect_whole_iteration(), cm::usage_error);  // so long as it runs
   batches.end();
-  it.updates.expect_whole_iteration();
+  it.updates.gradients().expect_whole_iteration();
   batches.keep();
-  CHECK_THROWS_AS(it.updates.expect_whole_iteration(), cm::usage_error);
-  it.updates.expect_whole_iteration();
+  CHECK_THROWS_AS(it.updates.gradients().expect_whole_iteration(), cm::usage_error);
+  it.updates.gradients().expect_whole_iteration();
 }
 
 TEST_CASE("an iteration that does what few others do leaves no record", "[manager]")

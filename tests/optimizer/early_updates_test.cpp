@@ -438,7 +438,7 @@ TEMPLATE_TEST_CASE("early updates stay or go by the measure of all gradients whe
     const auto step = [&](TestType& it) {
       const auto scope = it.m.iteration();
       it.differentiate(small);  // by which alone nothing would be clipped
-      it.m.updates().keep_measure_of_all(given);
+      it.m.updates().gradients().keep_measure_of_all(given);
       return it.update();
     };
     const auto wanted = step(plain), seen = step(early);

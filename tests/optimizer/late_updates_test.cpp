@@ -370,9 +370,10 @@ TEMPLATE_TEST_CASE("late updates are decided by the measure of all gradients whe
       const auto scope = it.m.iteration();
       it.losses.push_back(it.forward());
       it.backward(it.losses.back());
-      it.m.updates().keep_measure_of_all(given);
+      it.m.updates().gradients().keep_measure_of_all(given);
       const auto result = it.update();
-      CHECK(it.m.updates().measure_of_all() == nullptr);  // the gradients that wait are of a step that is over
+      CHECK(it.m.updates().gradients().measure_of_all() ==
+            nullptr);  // the gradients that wait are of a step that is over
       return result;
     };
     const auto wanted = step(plain), seen = step(late);
@@ -385,7 +386,7 @@ TEMPLATE_TEST_CASE("late updates are decided by the measure of all gradients whe
   for (TestType* it : {&plain, &late}) {
     cm::gradient_measure given;
     given.finite = false;
-    it->m.updates().keep_measure_of_all(given);
+    it->m.updates().gradients().keep_measure_of_all(given);
     CHECK(it->update().result == step_result::skipped_nonfinite);
   }
   CHECK(plain.everything() == late.everything());

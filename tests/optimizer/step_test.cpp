@@ -829,7 +829,7 @@ TEST_CASE("a step that is given the true measure of all gradients is the step th
   for (std::uint64_t step = 0; step < 3; ++step) {
     own.differentiate(step, 2);
     told.differentiate(step, 2);
-    told.m.updates().keep_measure_of_all(measure_all(told));
+    told.m.updates().gradients().keep_measure_of_all(measure_all(told));
     const auto wanted = cm::optimizer::step(own.m, own.kernel, clipped);
     const auto found = cm::optimizer::step(told.m, told.kernel, clipped);
     CHECK(wanted.norm > 1.0);  // it clips
@@ -844,8 +844,8 @@ TEST_CASE("a step decides by the measure of all gradients that it is given, and 
 {
   fixture<cm::optimizer::sgd> far, near, plain;
   for (auto* it : {&far, &near, &plain}) it->fill(), it->differentiate(0);
-  far.m.updates().keep_measure_of_all(measure_of_norm(1024.0));
-  near.m.updates().keep_measure_of_all(measure_of_norm(0.5));
+  far.m.updates().gradients().keep_measure_of_all(measure_of_norm(1024.0));
+  near.m.updates().gradients().keep_measure_of_all(measure_of_norm(0.5));
   CHECK(cm::optimizer::step(far.m, far.kernel, clipped).norm == 1024.0);
   CHECK(cm::optimizer::step(near.m, near.kernel, clipped).norm == 0.5);
   cm::optimizer::step(plain.m, plain.kernel, {.learning_rate = 0.1F});
@@ -857,7 +857,7 @@ TEST_CASE("a step decides by the measure of all gradients that it is given, and 
   plain.differentiate(1);
   cm::gradient_measure broken;
   broken.finite = false;
-  near.m.updates().keep_measure_of_all(broken);
+  near.m.updates().gradients().keep_measure_of_all(broken);
   CHECK(cm::optimizer::step(near.m, near.kernel, clipped).result == cm::optimizer::step_result::skipped_nonfinite);
   CHECK(near.everything() == before);
   for (std::uint32_t index = 0; index < layers; ++index) CHECK(!near.m.has_gradient(near.weights.slice(index)));
@@ -872,7 +872,7 @@ TEST_CASE("a step that fails goes on by the measure that it was given, whichever
   const auto train = [](fixture<cm::optimizer::adam>& it, std::uint64_t fails) {
     it.fill();
     it.differentiate(0);
-    it.m.updates().keep_measure_of_all(measure_of_norm(1024.0));
+    it.m.updates().gradients().keep_measure_of_all(measure_of_norm(1024.0));
     const std::uint64_t before = it.memory.copies();
     if (fails != 0) it.memory.set_plan({.copy = fails});
     for (bool done = false; !done;) try {
@@ -904,7 +904,7 @@ TEST_CASE("a measure of gradients that others have decides where the manager has
   fixture<cm::optimizer::sgd> it;
   it.fill();
   const std::vector<float> before = it.everything();
-  it.m.updates().keep_measure_of_all(measure_of_norm(3.0));
+  it.m.updates().gradients().keep_measure_of_all(measure_of_norm(3.0));
   CHECK(cm::optimizer::step(it.m, it.kernel, clipped).norm == 3.0);
   CHECK(it.kernel.progress.number == 1);
   CHECK(it.everything() == before);
@@ -915,10 +915,10 @@ TEST_CASE("a measure of gradients that others have decides where the manager has
   none.use(kernel);
   cm::gradient_measure broken;
   broken.finite = false;
-  none.updates().keep_measure_of_all(broken);
+  none.updates().gradients().keep_measure_of_all(broken);
   CHECK(cm::optimizer::step(none, kernel, clipped).result == cm::optimizer::step_result::skipped_nonfinite);
   CHECK(kernel.progress.number == 0);
-  none.updates().keep_measure_of_all(measure_of_norm(3.0));
+  none.updates().gradients().keep_measure_of_all(measure_of_norm(3.0));
   CHECK(cm::optimizer::step(none, kernel, clipped).norm == 3.0);
   CHECK(kernel.progress.number == 1);
 }

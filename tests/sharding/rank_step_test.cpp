@@ -394,7 +394,7 @@ std::vector<float> run_with_launches(bool on_device, bool is_late, std::uint64_t
             work();
             ended = true;
           } catch (const device_error&) {
-            if (!m.shares().updates().is_updated_in_part()) continue;
+            if (!m.shares().updates().gradients().is_updated_in_part()) continue;
             try {
               m.drop_gradients();
               found[rank].push_back(-1);

@@ -504,7 +504,7 @@ sampled_outcome train_sampled(std::uint32_t ranks)
       norms.commit(here);
     }
     const std::lock_guard held{alone};
-    m.shares().content().for_each_state([&](std::string_view name, std::span<const std::byte> content) {
+    m.shares().content().states().for_each([&](std::string_view name, std::span<const std::byte> content) {
       if (name != "sampling/norms") return;
       if (!all.norms.empty() && !std::ranges::equal(all.norms, content)) complaints[rank] = "other norms than another";
       all.norms.assign(content.begin(), content.end());

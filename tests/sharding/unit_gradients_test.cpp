@@ -14,13 +14,17 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
 namespace unit_gradients_test {
 
 using namespace chunkmem;
+using Catch::Matchers::ContainsSubstring;
 using manager_type = manager<backend::host_arena, sharding::gathering<collective::self>>;
+
+constexpr auto name = [] { return std::string{"w"}; };
 
 /// One unit of three tensors, on one rank.
 struct rig {
@@ -49,13 +53,13 @@ struct rig {
   /// @return   whether there was something to add to
   bool write(std::uint32_t tensor, float value)
   {
-    auto opened = gradients.open(m, units[0], tensor, agent::host);
+    auto opened = gradients.open(m, units[0], tensor, agent::host, name);
     float* const to = reinterpret_cast<float*>(std::as_const(opened.unit).data()) + plan.place(tensor).first;
     for (int index = 0; index < 100; ++index) to[index] = opened.adds ? to[index] + value : value;
     return opened.adds;
   }
   void done(std::uint32_t tensor) { gradients.done(m, units[0], tensor); }
-  void end_micro_batch(std::uint32_t next = 0) { gradients.end_micro_batch(m, units.all(), next); }
+  void end_micro_batch() { gradients.end_micro_batch(m, units.all()); }
   float sum(std::uint32_t tensor)
   {
     const auto pin = m.acquire<float>(units[0].share, gradient_list, access::read, memory_location::host);
@@ -73,7 +77,7 @@ TEST_CASE("gradients of a unit are summed when the last one is done, and what wa
   it.done(0);
   it.done(1);
   CHECK_THROWS_AS(it.done(2), usage_error);
-  CHECK_THROWS_AS(it.write(0, 1), usage_error);
+  CHECK_THROWS_WITH(it.write(0, 1), ContainsSubstring("tensor 'w': a gradient was asked for after gradient_done"));
   CHECK(it.gradients.is_open(0));
   it.end_micro_batch();
   CHECK_FALSE(it.gradients.is_open(0));
@@ -143,14 +147,15 @@ TEST_CASE(
     "[sharding]")
 {
   rig it{{.divided = sharding::zero_3_reduce_last, .sum_scale = 0.5F}};
-  it.gradients.begin(3);
+  auto iteration = it.m.iteration(3);
   for (std::uint32_t batch = 0; batch < 3; ++batch) {
+    iteration.pass(pass::backward, batch);
     for (const std::uint32_t tensor : {2U, 1U, 0U}) {
       if (batch == 1 && tensor == 2) continue;  // without a gradient in this one
       CHECK(it.write(tensor, static_cast<float>(batch + 1)) == (batch > 0));
       it.done(tensor);
     }
-    it.end_micro_batch(batch + 1);
+    it.end_micro_batch();
     if (batch == 2) break;
     CHECK_FALSE(it.m.has_gradient(it.units[0].share));
     const auto away =
@@ -159,21 +164,24 @@ TEST_CASE(
   }
   CHECK_FALSE(it.gradients.is_open(0));
   CHECK((it.sum(0) == 3 && it.sum(1) == 3 && it.sum(2) == 2));
-  it.gradients.begin(1);  // of another iteration
+  iteration.end();
+  const auto next = it.m.iteration();
   CHECK_FALSE(it.write(0, 2));
 }
 
 TEST_CASE("gradients that add up whole are summed by the step from wherever they are", "[sharding]")
 {
   rig it{{.divided = sharding::zero_1}};
-  it.gradients.begin(2);
+  auto iteration = it.m.iteration(2);
+  iteration.pass(pass::backward, 0);
   it.write(1, 3);
   for (const std::uint32_t tensor : {0U, 2U}) it.write(tensor, 1);
   for (const std::uint32_t tensor : {0U, 1U, 2U}) it.done(tensor);
   {
     const auto away = it.m.acquire(it.units[0].gradients, access::read_write, memory_location::host);
   }
-  it.end_micro_batch(1);
+  it.end_micro_batch();
+  iteration.pass(pass::backward, 1);
   it.gradients.finish(it.m, it.units[0], 0);
   CHECK((it.sum(0) == 1 && it.sum(1) == 3));
 }
@@ -189,9 +197,9 @@ TEST_CASE("a rehearsal puts back which gradients a step has, and does not begin 
   (void)it.m.rehearse([&] {
     it.gradients.forget_rehearsal();
     CHECK_FALSE(it.gradients.is_of_step(0));
-    (void)it.gradients.open(it.m, it.units[0], 1, agent::host);
+    (void)it.gradients.open(it.m, it.units[0], 1, agent::host, name);
     it.done(1);
-    (void)it.gradients.open(it.m, it.units[0], 2, agent::host);
+    (void)it.gradients.open(it.m, it.units[0], 2, agent::host, name);
     CHECK((it.gradients.is_open(0) && it.gradients.is_of_step(1)));
   });
   it.gradients.end_rehearsal();
@@ -244,7 +252,7 @@ struct told_rig {
   void write(std::uint32_t tensor, float value)
   {
     const std::uint32_t unit = plan.place(tensor).unit;
-    auto opened = gradients.open(m, units[unit], tensor, agent::host);
+    auto opened = gradients.open(m, units[unit], tensor, agent::host, name);
     std::fill_n(reinterpret_cast<float*>(std::as_const(opened.unit).data()) + plan.place(tensor).first,
                 plan.elements(tensor), value);
   }

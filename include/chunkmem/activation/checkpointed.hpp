@@ -344,7 +344,7 @@ class checkpointed {
   [[nodiscard]] std::uint64_t gradients_opened() const
   {
     if constexpr (requires { manager_.updates(); })
-      return manager_.updates().gradients_opened();
+      return manager_.updates().gradients().opened();
     else
       return manager_.gradients_opened();
   }

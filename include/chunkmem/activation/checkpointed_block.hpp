@@ -357,7 +357,7 @@ class recompute_check {
         return std::string{info.part == role::buffer ? "buffer '" : "frozen weight '"} + own.name_of(it) + '\'';
       });
     });
-    own.content().for_each_state([&](std::string_view name, std::span<const std::byte> content) {
+    own.content().states().for_each([&](std::string_view name, std::span<const std::byte> content) {
       visit(checks::sum_of_bytes(content), [&] { return "registered bytes '" + std::string{name} + '\''; });
     });
   }

@@ -221,7 +221,7 @@ imported_values import_values(Model& model, const Folder& folder, std::string_vi
   auto& m = content.manager();
   content.finish_updates();  // of weights that the file does not have, before anybody asks which lists are filled
   collective::all_or_none(ranks, [&] {
-    if (m.updates().can_finish_updates()) m.updates().finish_updates();
+    if (m.updates().pending().is_served()) m.updates().finish_updates();
     content.collect();
   });
   content.agree_on_model();

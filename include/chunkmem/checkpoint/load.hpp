@@ -221,7 +221,7 @@ class loaded_states {
       if (known == nullptr && !item.may_be_absent()) continue;
       std::vector<std::byte> loaded(static_cast<std::size_t>(item.size()));
       if (known != nullptr) (void)read_elements(from, *known, 0, item.size(), loaded.data(), item.type);
-      const auto check = m.content().check_of_state(std::string_view{item.name}.substr(detail::state_prefix.size()));
+      const auto check = m.content().states().check_of(std::string_view{item.name}.substr(detail::state_prefix.size()));
       if (check != nullptr) check(loaded);
       all_.emplace_back(item.state, std::move(loaded));
     }
@@ -469,7 +469,7 @@ class model_load {
     collective::all_or_none(ranks, [&] {
       auto& m = content_.manager();
       expects(!m.is_iterating() && !m.rehearsing(), "a checkpoint was to be loaded inside an iteration or a rehearsal");
-      m.content().expect_states();
+      m.content().states().expect_whole();
       m.content().expect_unpinned();
       if constexpr (is_manager<Model>) detail::older_check_of(m).wait();  // the last save may still remove generations
       content_.collect();

@@ -177,7 +177,7 @@ void expect_between(const Manager& m)
 template <class Manager, class ForEachParameter>
 void add_states_by_tensor(Manager& m, ForEachParameter for_each_parameter, std::vector<model_item>& items)
 {
-  m.content().for_each_state_by_tensor([&](std::string_view name, missed_updates& missed) {
+  m.content().states().for_each_by_tensor([&](std::string_view name, missed_updates& missed) {
     std::size_t tensors = 0;
     for_each_parameter(
         [&](std::uint32_t which, const std::string&) { tensors = std::max(tensors, which + std::size_t{1}); });
@@ -215,7 +215,7 @@ template <class Manager, class ForEachParameter>
     value.is_filled = m.state_of(it) != tensor_state::free;
     items.push_back(std::move(value));
   });
-  m.content().for_each_state([&](std::string_view name, std::span<std::byte> content) {
+  m.content().states().for_each([&](std::string_view name, std::span<std::byte> content) {
     if (content.empty()) return;
     name_rules::expect_state(name);
     model_item state{std::string{state_prefix} + std::string{name}, dtype::uint8, {content.size()}};
@@ -252,7 +252,7 @@ namespace detail {
 template <class Manager>
 [[nodiscard]] bool can_save_behind_updates(Manager& m)
 {
-  bool can = m.updates().can_finish_updates();
+  bool can = m.updates().pending().is_served();
   if (!can) return false;
   m.for_each_parameter([&](tensor_handle it, const tensor_info&) {
     if (!m.updates().waits(it)) return;
@@ -272,8 +272,8 @@ template <class Manager>
 template <class Manager>
 void prepare_to_save(Manager& m, bool waits = false)
 {
-  m.content().expect_updated("a checkpoint was to be made");
-  m.content().expect_loaded("a checkpoint was to be made");
+  m.updates().gradients().expect_no_update("a checkpoint was to be made");
+  m.updates().gradients().expect_no_load("a checkpoint was to be made");
   detail::expect_between(m);
   if (!waits) m.updates().finish_updates();
   m.for_each_parameter([&](tensor_handle it, const tensor_info&) {
@@ -293,17 +293,6 @@ template <class Manager>
   detail::leave_out_zeros(items);
   return items;
 }
-/// The same items in the order in which the last iteration changed them, for a save that lends them. After an iteration
-/// that changed none, such as an evaluation: as content_of.
-/// @throws as content_of
-template <class Manager>
-[[nodiscard]] std::vector<model_item> content_by_change(Manager& m)
-{
-  std::vector<model_item> items = content_of(m);
-  detail::sort_by_change(m, items);
-  return items;
-}
-
 /// A manager as a save, a load and an import see it: a model that one rank has whole. That of a model over ranks is
 /// sharding::rank_content, which has the same members.
 ///
@@ -323,7 +312,8 @@ class manager_content {
 
   /// Makes the items. @throws as detail::items_of
   void collect() { items_ = detail::items_of(m_); }
-  /// As content_by_change.
+  /// Puts them in the order in which the last iteration changed them, for a save that lends them. After an iteration
+  /// that changed none, such as an evaluation, they stay as they are.
   void sort_by_change() { detail::sort_by_change(m_, items_); }
   [[nodiscard]] const std::vector<model_item>& items() const noexcept { return items_; }
   [[nodiscard]] std::vector<model_item>& items() noexcept { return items_; }

@@ -57,7 +57,7 @@ class model_save {
     collective::all_or_none(ranks(), [&] {
       expects(options_.keep > 0 && options_.file_size.count() > 0 && (is_manager<Model> || options_.round.count() > 0),
               "a checkpoint that keeps no generation, or files or rounds without bytes");
-      manager().content().expect_states();
+      manager().content().states().expect_whole();
       content_.prepare_to_save(lends);
       content_.collect();
       if constexpr (is_manager<Model>) detail::leave_out_zeros(content_.items());

@@ -708,7 +708,7 @@ class pending_save {
 /// - Before an update, or a write on the host, changes a chunk, the bytes of this chunk that are not written yet are
 ///   copied into the buffer. This waits for the disk where the buffer is full. Other chunks stay lent.
 /// - Items are written in the order in which the last iteration changed them, so updates find the first ones written:
-///   see content_by_change.
+///   see model_content.
 /// - Late updates of a manager wait on, but for those of chunks with frozen weights or buffers, which are copied at
 ///   once. The bytes of a chunk are taken behind its updates, in the next forward pass, and the files are those of a
 ///   save that finishes the updates first. They are finished first behind the first step, whose updates make states,

@@ -185,10 +185,10 @@ class basic_manager {
   ///   step
   memory_requirement rehearse(call_ref<void()> step, rehearse_on on = rehearse_on::nothing)
   {
-    return rehearsal_.run(step, on);
+    return rehearse_step(engine_, builder_, eviction_, step, on);
   }
   /// Inside `rehearse`: pins have no bytes, or scratch bytes.
-  [[nodiscard]] bool rehearsing() const noexcept { return rehearsal_.is_running(); }
+  [[nodiscard]] bool rehearsing() const noexcept { return engine_.rehearsing().is_running(); }
   /// Iterations of this name follow a profile that another run of this model made, from the first one on.
   /// @throws config_error   the profile is not of this model; usage_error   they were recorded already, or one is
   ///   running
@@ -627,11 +627,10 @@ class basic_manager {
         link_{engine_},
         builder_{engine_, link_.owner(), std::move(values.layout), std::move(values.placement),
                  std::move(values.gradient)},
-        rehearsal_{engine_, builder_, std::move(values.eviction)},
-        masters_{engine_, builder_, changes_, *link_},
+        eviction_{std::move(values.eviction)},
         gradients_{engine_, builder_, *link_},
-        updates_{engine_, builder_, gradients_, states_, changes_},
-        content_{engine_, builder_, gradients_, states_, changes_},
+        updates_{engine_, builder_, gradients_, states_},
+        content_{engine_, builder_, gradients_, states_},
         guard_{engine_}
   {
     if (options.error_details) engine_.annotator().ask(&details_of, &engine_);
@@ -682,7 +681,7 @@ class basic_manager {
     const bool real = !rehearsing();
     if (real) {
       if (!engine_.schedule().is_inside()) builder_.revise_tiers();
-      masters_.begin([&] {
+      gradients_.begin([&] {
         engine_.external_memory().sample();
         engine_.begin_iteration(name);
       });
@@ -751,9 +750,9 @@ class basic_manager {
     const slot_id slot = builder_.slot_of(wanted);
     const entry_kind kind = kind_of(mode, place);
     if (!writes(mode)) return engine_.acquire_in_place(slot, kind, stream);
-    masters_.expect_writable(slot);
+    gradients_.expect_writable(slot);
     const access_token result = engine_.acquire_in_place(slot, kind, stream);
-    masters_.note_written(slot);
+    gradients_.note_written(slot);
     return result;
   }
 
@@ -780,7 +779,7 @@ class basic_manager {
     const entry_kind kind = kind_of(mode, place);
     if (writes(mode) && list != gradient_list) {
       engine_.pending().catch_up_to_write(slot);  // first: a save takes these bytes behind their update
-      masters_.tell_of_change(slot);
+      gradients_.tell_of_change(slot);
     }
     if (list == value_list && mode == access::write) return gradients_.acquire_over(slot, kind, stream);
     if (list == gradient_list && writes(mode)) return gradients_.open_again(builder_.slot_of(wanted), kind, stream);
@@ -827,12 +826,10 @@ class basic_manager {
   using builder_type = model_builder<engine_type, Layout, Placement, Gradient>;
 
   engine_type engine_;
-  change_watch changes_;
   registered_states states_;
   manager_link<engine_type> link_;
   builder_type builder_;
-  step_rehearsal<engine_type, builder_type> rehearsal_;
-  master_weights<engine_type, builder_type> masters_;
+  Eviction eviction_;  // of rehearsals
   gradient_store<engine_type, builder_type> gradients_;
   update_session<engine_type, builder_type> updates_;
   content_session<engine_type, builder_type> content_;

@@ -37,8 +37,6 @@ extern template class engine<backend::host_arena, training_rules, eviction::bela
                              trace::null_sink, checks::none>;
 extern template class model_builder<compiled_manager::engine_type, size_class_layout, placement::host_first,
                                     gradient::separate>;
-extern template class step_rehearsal<compiled_manager::engine_type, detail::compiled_builder>;
-extern template class master_weights<compiled_manager::engine_type, detail::compiled_builder>;
 extern template class gradient_store<compiled_manager::engine_type, detail::compiled_builder>;
 extern template class update_session<compiled_manager::engine_type, detail::compiled_builder>;
 extern template class content_session<compiled_manager::engine_type, detail::compiled_builder>;

@@ -77,10 +77,14 @@ class change_watch {
   void* who_ = nullptr;
 };
 
-/// Opens, finishes and consumes gradients, also those that take the bytes of their weights.
+/// The gradients of a model and the masters of its 16-bit weights, with the watch of what changes on the host.
 ///
 /// `expect(slot)` then `open(slot)` for each gradient pin; `consume(slot)` when the update is done or the gradient is
 /// dropped. A weight whose bytes its gradient took is made again from its master where no update overwrote it.
+///
+/// A master is made from its weight before the first iteration, and again where the weight was written between
+/// iterations: `begin(iteration)` does it. `expect_writable` before and `note_written` after a trainer writes a weight
+/// tell it. Cost: O(parameters) at the begin of an iteration after a write; else one test.
 /// @tparam Builder   model_builder: where a parameter is updated
 template <class Engine, class Builder>
 class gradient_store {
@@ -93,6 +97,11 @@ class gradient_store {
   {
   }
   gradient_store(const gradient_store&) = delete;
+
+  /// Told before weights or states change on the host: by an update, a write there, or a load. Told of updates there.
+  [[nodiscard]] change_watch& changes() noexcept { return changes_; }
+
+  // Gradients.
 
   /// A gradient may be asked for. @param pins   on the weight that may be there
   /// @throws usage_error   another element type, after gradient_done, an update is half done, or the gradient has
@@ -108,8 +117,7 @@ class gradient_store {
                                      << name_of(dtype_of<Element>) << ", and it is of " << name_of(own)
                                      << " (name that type, as in m.gradient<float>(...))"};
     engine_->gradients().expect_no_update("a gradient was asked for");
-    if (!engine_->gradients().is_open(value_slot)) [[unlikely]]
-      refuse_done(value_slot);
+    named().expect_open(engine_->gradients().done(value_slot), [&] { return tensors.label(value_slot); });
     if (tensors[tensors.gradient_of(value_slot)].pins == 0)
       engine_->expect_written(value_slot, "a gradient was opened again");
     if (state_in(tensors.gradient_of(value_slot)) == tensor_state::free) expect_place(value_slot, pins);
@@ -179,7 +187,7 @@ class gradient_store {
   void forget_step()
   {
     engine_->gradients().forget_measure_of_all();
-    if (!engine_->rehearsing().is_running()) engine_->gradients().forget_step();
+    if (!is_rehearsing()) engine_->gradients().forget_step();
     consume_all();
   }
   /// The gradient takes the bytes of its value, again where an update was undone. @pre the value has no pins, and its
@@ -190,97 +198,7 @@ class gradient_store {
     engine_->gradients().places().note_consumed(value_slot);
   }
 
- private:
-  void note_micro_batch(slot_id value_slot)
-  {
-    if (engine_->rehearsing().is_running()) return;
-    if (engine_->schedule().is_inside())
-      micro_batches_.opened(index_of(value_slot), named().current(), named().expected());
-    else
-      micro_batches_.exempt(index_of(value_slot));
-  }
-  [[nodiscard]] const micro_batch_ledger& named() const noexcept { return engine_->gradients().micro_batches(); }
-  [[nodiscard]] tensor_state state_in(slot_id slot) const noexcept { return engine_->tensors()[slot].state; }
-  /// The next gradient of this weight takes the weight's own bytes. A rehearsal takes none.
-  [[nodiscard]] bool takes_place(slot_id value_slot) const noexcept
-  {
-    return !engine_->rehearsing().is_running() && engine_->gradients().places().is_lent(value_slot);
-  }
-  [[noreturn, gnu::noinline, gnu::cold]] void refuse_done(slot_id value_slot) const
-  {
-    error_text text;
-    text << "chunkmem: " << engine_->tensors().label(value_slot) << ": a gradient was asked for after gradient_done";
-    if (engine_->gradients().is_done_in_iteration(value_slot))
-      text << ", in micro-batch " << (named().moment() & 0xffffU) << " of " << named().expected()
-           << " (call gradient_done behind its last write; for several passes that add up, begin the iteration with as "
-              "many micro-batches and name each by pass())";
-    else
-      text << ", and no step was taken since (take the step, or drop the gradient; for iterations that add up, begin "
-              "one with as many micro-batches and name each by pass())";
-    throw usage_error{text};
-  }
-  /// @param pins   that may hold the weight
-  void expect_place(slot_id value_slot, std::uint32_t pins) const
-  {
-    if (!takes_place(value_slot)) return;
-    const registry& tensors = engine_->tensors();
-    tensors.expects_of(value_slot, tensors[value_slot].pins <= pins,
-                       "a gradient in place was asked for while another pin holds the weight: release it before, or "
-                       "take gradient::separate");
-    tensors.expects_of(value_slot, state_in(value_slot) != tensor_state::gradient,
-                       "a gradient in place of a weight that is still to be made again from its master: call "
-                       "drop_gradient again before");
-    tensors.expects_of(
-        value_slot,
-        state_in(value_slot) != tensor_state::free && state_in(tensors.master_of(value_slot)) != tensor_state::free,
-        "a gradient in place of a weight without a master yet: fill weights before their first iteration");
-  }
-
-  /// After its gradient is gone: a weight that the gradient had overwritten is made again from its master.
-  void restore_weight(slot_id value_slot)
-  {
-    if (state_in(value_slot) != tensor_state::gradient) return;
-    const memory_location place = builder_->update_place(value_slot);
-    const slot_id from = engine_->tensors().master_of(value_slot);
-    const pin<const float, Engine> master{
-        link_, [&] { return engine_->acquire_in_place(from, kind_of(access::read, place)); }};
-    if (engine_->tensors().value_type(value_slot) == dtype::bfloat16)
-      round_into<bf16>(master, value_slot, place);
-    else
-      round_into<fp16>(master, value_slot, place);
-  }
-  template <element Element>
-  void round_into(const pin<const float, Engine>& master, slot_id value_slot, memory_location place)
-  {
-    const pin<Element, Engine> weight{
-        link_, [&] { return acquire_over(value_slot, kind_of(access::write, place), agent::host); }};
-    if constexpr (!Engine::has_bytes) return;
-    const std::span<const float> from = master.span();
-    const std::span<Element> to = weight.span();
-    for (std::size_t index = 0; index < to.size(); ++index) to[index] = round_to<Element>(from[index]);
-  }
-
-  Engine* engine_;
-  Builder* builder_;
-  owner_link<Engine>* link_;
-  checks::micro_batch_watch micro_batches_;  // with checks
-};
-
-/// Keeps 16-bit weights and their masters in full precision in agreement.
-///
-/// A master is made from its weight before the first iteration, and again where the weight was written between
-/// iterations: `begin(iteration)` does it. `expect_writable` before and `note_written` after a trainer writes a weight
-/// tell it. Cost: O(parameters) at the begin of an iteration after a write; else one test.
-/// @tparam Builder   model_builder: where a parameter is updated
-template <class Engine, class Builder>
-class master_weights {
- public:
-  /// All of them outlive this. @param link   of the pins that it takes   @param changes   hears before a weight changes
-  master_weights(Engine& engine, Builder& builder, change_watch& changes, owner_link<Engine>& link) noexcept
-      : engine_{&engine}, builder_{&builder}, changes_{&changes}, link_{&link}
-  {
-  }
-  master_weights(const master_weights&) = delete;
+  // Masters.
 
   /// Begins an iteration by `begin()`, before which weights that were written since have their masters again. Where the
   /// iteration is refused, they have none, as before: masters would take room that cannot be had back.
@@ -289,7 +207,7 @@ class master_weights {
   void begin(Begin begin)
   {
     try {
-      if (wanted_ && engine_->tensors().has_masters() && !engine_->schedule().is_inside()) {
+      if (wants_masters_ && engine_->tensors().has_masters() && !engine_->schedule().is_inside()) {
         engine_->pending().finish();  // they make masters too
         make_all();
       }
@@ -299,7 +217,7 @@ class master_weights {
       throw;
     }
     made_.clear();
-    wanted_ = false;
+    wants_masters_ = false;
   }
 
   /// A trainer is about to write a weight. @throws usage_error   inside an iteration, where its master would not hear
@@ -327,17 +245,65 @@ class master_weights {
     const slot_id master = engine_->tensors().master_of(slot);
     if (master == slot_id::none || is_rehearsing()) return;
     if (state_in(master) != tensor_state::free && !engine_->schedule().is_inside()) engine_->drop(master);
-    wanted_ = true;
+    wants_masters_ = true;
   }
   /// A save that takes bytes from where they lie hears before one changes. In a rehearsal nothing changes.
   void tell_of_change(slot_id slot) noexcept
   {
-    if (!is_rehearsing()) changes_->tell(engine_->tensors().chunk_of(slot));
+    if (!is_rehearsing()) changes_.tell(engine_->tensors().chunk_of(slot));
   }
 
  private:
+  void note_micro_batch(slot_id value_slot)
+  {
+    if (is_rehearsing()) return;
+    if (engine_->schedule().is_inside())
+      micro_batches_.opened(index_of(value_slot), named().current(), named().expected());
+    else
+      micro_batches_.exempt(index_of(value_slot));
+  }
   [[nodiscard]] bool is_rehearsing() const noexcept { return engine_->rehearsing().is_running(); }
+  [[nodiscard]] const micro_batch_ledger& named() const noexcept { return engine_->gradients().micro_batches(); }
   [[nodiscard]] tensor_state state_in(slot_id slot) const noexcept { return engine_->tensors()[slot].state; }
+  /// The next gradient of this weight takes the weight's own bytes. A rehearsal takes none.
+  [[nodiscard]] bool takes_place(slot_id value_slot) const noexcept
+  {
+    return !is_rehearsing() && engine_->gradients().places().is_lent(value_slot);
+  }
+  /// @param pins   that may hold the weight
+  void expect_place(slot_id value_slot, std::uint32_t pins) const
+  {
+    if (!takes_place(value_slot)) return;
+    const registry& tensors = engine_->tensors();
+    tensors.expects_of(value_slot, tensors[value_slot].pins <= pins,
+                       "a gradient in place was asked for while another pin holds the weight: release it before, or "
+                       "take gradient::separate");
+    tensors.expects_of(value_slot, state_in(value_slot) != tensor_state::gradient,
+                       "a gradient in place of a weight that is still to be made again from its master: call "
+                       "drop_gradient again before");
+    tensors.expects_of(
+        value_slot,
+        state_in(value_slot) != tensor_state::free && state_in(tensors.master_of(value_slot)) != tensor_state::free,
+        "a gradient in place of a weight without a master yet: fill weights before their first iteration");
+  }
+
+  /// After its gradient is gone: a weight that the gradient had overwritten is made again from its master.
+  void restore_weight(slot_id value_slot)
+  {
+    if (state_in(value_slot) != tensor_state::gradient) return;
+    const memory_location place = builder_->update_place(value_slot);
+    const slot_id from = engine_->tensors().master_of(value_slot);
+    const pin<const float, Engine> master{
+        link_, [&] { return engine_->acquire_in_place(from, kind_of(access::read, place)); }};
+    with_16_bits(value_slot, [&]<class Element>(Element) {
+      const pin<Element, Engine> weight{
+          link_, [&] { return acquire_over(value_slot, kind_of(access::write, place), agent::host); }};
+      if constexpr (!Engine::has_bytes) return;
+      const std::span<const float> from_full = master.span();
+      const std::span<Element> to = weight.span();
+      for (std::size_t index = 0; index < to.size(); ++index) to[index] = round_to<Element>(from_full[index]);
+    });
+  }
 
   void make_all()
   {
@@ -368,27 +334,27 @@ class master_weights {
                        "the iteration");
     made_.push_back(master);
     const memory_location place = builder_->update_place(value_slot);
-    if (tensors.value_type(value_slot) == dtype::bfloat16)
-      widen<bf16>(value_slot, master, place);
-    else
-      widen<fp16>(value_slot, master, place);
+    with_16_bits(value_slot, [&]<class Element>(Element) {
+      const pin<const Element, Engine> weight{
+          link_, [&] { return engine_->acquire_in_place(value_slot, kind_of(access::read, place)); }};
+      const pin<float, Engine> full{link_,
+                                    [&] { return engine_->acquire_in_place(master, kind_of(access::write, place)); }};
+      if constexpr (Engine::has_bytes) widen(weight.span(), full.span());
+    });
   }
-  template <element Element>
-  void widen(slot_id value_slot, slot_id master_slot, memory_location place)
+  /// Calls `work(Element{})` for the type of a weight that has a master.
+  template <class Work>
+  void with_16_bits(slot_id value_slot, Work work) const
   {
-    const pin<const Element, Engine> weight{
-        link_, [&] { return engine_->acquire_in_place(value_slot, kind_of(access::read, place)); }};
-    const pin<float, Engine> master{
-        link_, [&] { return engine_->acquire_in_place(master_slot, kind_of(access::write, place)); }};
-    if constexpr (!Engine::has_bytes) return;
-    chunkmem::widen(weight.span(), master.span());
+    engine_->tensors().value_type(value_slot) == dtype::bfloat16 ? work(bf16{}) : work(fp16{});
   }
 
   Engine* engine_;
   Builder* builder_;
-  change_watch* changes_;
   owner_link<Engine>* link_;
-  bool wanted_ = true;
+  change_watch changes_;
+  checks::micro_batch_watch micro_batches_;  // with checks
+  bool wants_masters_ = true;
   sequence<slot_id> made_;  // masters made for the iteration that is about to begin
 };
 

@@ -69,6 +69,30 @@ class micro_batch_ledger {
     return iterations_ << 16U | (current_ == none ? 1U : current_ + std::uint64_t{1});
   }
 
+  /// A gradient that was declared done at this moment may be asked for: in another micro-batch of the same iteration,
+  /// since those of one iteration add up. @param done   0: it was not declared done
+  [[nodiscard]] bool is_open(std::uint64_t done) const noexcept
+  {
+    return done == 0 || (done != moment() && is_now(done));
+  }
+  /// Before a gradient is asked for. @param label   `label()`: names it   @throws usage_error   it is not open
+  template <class Label>
+  void expect_open(std::uint64_t done, Label label) const
+  {
+    if (is_open(done)) [[likely]]
+      return;
+    error_text text;
+    text << "chunkmem: " << label() << ": a gradient was asked for after gradient_done";
+    if (is_now(done))
+      text << ", in micro-batch " << (moment() & 0xffffU) << " of " << expected_
+           << " (call gradient_done behind its last write; for several passes that add up, begin the iteration with as "
+              "many micro-batches and name each by pass())";
+    else
+      text << ", and no step was taken since (take the step, or drop the gradient; for iterations that add up, begin "
+              "one with as many micro-batches and name each by pass())";
+    throw usage_error{text};
+  }
+
   /// The end of an iteration could not say that one was missing: `expect_told` will.
   void keep() noexcept { kept_ = {count_, expected_}; }
   /// @throws usage_error   the iteration was not complete
@@ -81,7 +105,7 @@ class micro_batch_ledger {
   /// @throws usage_error   the iteration that runs has gradients of some of its micro-batches, and has not named all
   void expect_no_more(std::uint64_t opened) const
   {
-    if (!expects_more() || count_ == 0 || opened >> 16U != iterations_) [[likely]]
+    if (!expects_more() || count_ == 0 || !is_now(opened)) [[likely]]
       return;
     throw usage_error{error_text{} << "chunkmem: an optimizer step after " << count_ << " of the " << expected_
                                    << " micro-batches of an iteration: its gradients are of a part of the batch (take "
@@ -100,6 +124,9 @@ class micro_batch_ledger {
 
  private:
   static constexpr std::uint32_t bits = 64;
+
+  /// A moment of the iteration that runs, or ran last.
+  [[nodiscard]] bool is_now(std::uint64_t moment) const noexcept { return moment >> 16U == iterations_; }
 
   struct short_iteration {
     std::uint32_t named = 0;
@@ -375,19 +402,10 @@ class model_gradients {
     notes_.resize(parameters);
   }
 
-  /// False after the gradient was declared done, in this micro-batch or in another iteration. The micro-batches of one
-  /// iteration add up, so a gradient that was done in one of them is open in the others.
-  [[nodiscard]] bool is_open(slot_id value_slot) const noexcept
-  {
-    const std::uint64_t done = notes_[index_of(value_slot)].done;
-    return done == 0 || (done != micro_batches_.moment() && is_done_in_iteration(value_slot));
-  }
-  /// It was declared done in the iteration that runs, or ran last.
-  [[nodiscard]] bool is_done_in_iteration(slot_id value_slot) const noexcept
-  {
-    const std::uint64_t done = notes_[index_of(value_slot)].done;
-    return done != 0 && done >> 16U == micro_batches_.moment() >> 16U;
-  }
+  /// False after the gradient was declared done, in this micro-batch or in another iteration.
+  [[nodiscard]] bool is_open(slot_id value_slot) const noexcept { return micro_batches_.is_open(done(value_slot)); }
+  /// The moment at which it was declared done; 0: it was not.
+  [[nodiscard]] std::uint64_t done(slot_id value_slot) const noexcept { return notes_[index_of(value_slot)].done; }
   /// A pin on a gradient was given out for writing: it is not what was measured or done.
   void note_opened(slot_id value_slot) noexcept
   {
@@ -396,8 +414,10 @@ class model_gradients {
     of_all_.reset();
     notes_[index_of(value_slot)] = {{}, ++touched_, 0, false};
   }
-  [[nodiscard]] std::uint64_t opened() const noexcept { return opened_; }  ///< so many times
-  /// Before an optimizer step. @throws usage_error   as expect_told and expect_no_more of the micro-batches
+  /// How often a gradient was asked for: unchanged means that no gradient was written meanwhile.
+  [[nodiscard]] std::uint64_t opened() const noexcept { return opened_; }
+  /// Before an optimizer step. @throws usage_error   the iteration that runs has gradients of some of its micro-batches
+  ///   alone; or the last one had named too few, which is said once
   void expect_whole_iteration()
   {
     micro_batches_.expect_told();
@@ -420,7 +440,8 @@ class model_gradients {
     notes_[index_of(value_slot)].measure = measure;
     notes_[index_of(value_slot)].measured = true;
   }
-  /// Of all gradients of this step together, where it is known from elsewhere: so long as none comes.
+  /// Of all gradients of this step together, where more take part than this manager knows: the step decides by it, and
+  /// measures none. Good until a gradient is asked for or dropped, or the step is over.
   void keep_measure_of_all(const gradient_measure& measure) noexcept { of_all_ = measure; }
   /// @return   null where it was not given
   [[nodiscard]] const gradient_measure* measure_of_all() const noexcept { return of_all_ ? &*of_all_ : nullptr; }
@@ -474,7 +495,8 @@ class model_gradients {
     of_all_.reset();
     order_.reset();
   }
-  [[nodiscard]] std::uint64_t forgotten() const noexcept { return forgotten_; }  ///< steps
+  /// Steps that were begun and do not count: a step that was cut short before goes on only while this stays the same.
+  [[nodiscard]] std::uint64_t forgotten() const noexcept { return forgotten_; }
 
   /// @throws usage_error   some parameters have an update that others do not have
   void expect_no_update(std::string_view what) const

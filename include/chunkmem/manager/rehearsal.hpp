@@ -21,7 +21,7 @@
 #include <utility>
 
 // memory_requirement says what a model needs, rehearsal finds it, the refuse_ functions compare it with capacities,
-// and step_rehearsal runs the step of a trainer without bytes.
+// and rehearse_step runs the step of a trainer without bytes.
 
 namespace chunkmem::inline v0 {
 
@@ -453,122 +453,105 @@ enum class rehearse_on : std::uint8_t {
   scratch,
 };
 
-/// Runs a trainer's step without bytes, and finds the least capacities at which it runs.
-///
-/// `run(step, on)` is what basic_manager::rehearse does. Cost: the step's calls, once or a few times, and the replays
-/// of `rehearsal`.
-/// @tparam Builder   model_builder: places the model and gives states their tiers
-template <class Engine, class Builder>
-class step_rehearsal {
+namespace detail {
+
+/// Pins and leases point to scratch bytes while it lives. Kernels that were launched on them are waited for.
+template <class Engine>
+class scratch_until_end {
  public:
-  using eviction_type = typename Engine::eviction_type;
-
-  /// All of them outlive this. @param eviction   policy to simulate with
-  step_rehearsal(Engine& engine, Builder& builder, eviction_type eviction)
-      : engine_{&engine}, builder_{&builder}, eviction_{std::move(eviction)}
+  scratch_until_end(Engine& engine, rehearse_on on)
   {
+    if (on == rehearse_on::nothing || engine.rehearsing().is_running()) return;  // inside another one it is refused
+    expects(Engine::host_addressable,
+            "a rehearsal on scratch bytes, of a device that the calling thread cannot address: its kernels "
+            "could not work on them (rehearse on nothing, and skip kernels where rehearsing() is true)");
+    std::uint64_t largest = 0;
+    for (const slot& slot_state : engine.tensors().slots()) largest = std::max(largest, slot_state.size);
+    engine.scratch().begin(largest);
+    engine_ = &engine;
   }
-  step_rehearsal(const step_rehearsal&) = delete;
-
-  [[nodiscard]] bool is_running() const noexcept { return engine_->rehearsing().is_running(); }
-
-  /// @throws config_error, usage_error   see basic_manager::rehearse
-  memory_requirement run(call_ref<void()> step, rehearse_on on)
+  scratch_until_end(const scratch_until_end&) = delete;
+  ~scratch_until_end()
   {
-    using transfer_type = typename Engine::transfer_type;
-    builder_->place();
-    engine_->pending().finish();
-    auto tiers = builder_->try_tiers();
-    const scratch_until_end scratch{*engine_, on};
-    run_without_bytes(step);
-    const auto& log = engine_->rehearsing();
-    builder_->measured(most_leased_of(log, tier::device));
-    memory_requirement need = builder_->requirement();
-    const per_tier<bytes> given = engine_->arenas().capacities();
-    measure_need<transfer_type>(engine_->frames(), log, eviction_, given, need,
-                                [&](bytes device) { return settle(device, step); });
-    refuse_too_small_for_step(given, need);
-    builder_->note_fit();
-    engine_->note_step_need({{need.smallest_device, need.smallest_host}});
-    if (builder_->assign_tiers()) run_without_bytes(step);
-    tiers.keep();
-    return need;
+    if (engine_ == nullptr) return;
+    engine_->arenas().wait_for_agents();
+    engine_->scratch().end(engine_->rehearsing().held() > 0);
   }
 
  private:
-  /// The record becomes that of a device of this size. @return   false where the placement refuses it
-  bool settle(bytes device, call_ref<void()> step)
-  try {
-    if (builder_->assign_tiers(device)) run_without_bytes(step);
-    return true;
-  } catch (const config_error&) {
-    return false;
-  }
-
-  void run_without_bytes(call_ref<void()> step)
-  {
-    expects(!engine_->schedule().is_inside() && !is_running(), "a rehearsal inside an iteration or another rehearsal");
-    engine_->health().expect_alive();
-    auto& log = engine_->rehearsing();
-    engine_->gradients().begin_rehearsal();
-    try {
-      log.begin(engine_->tensors());
-      step();
-      while (log.wants_next(engine_->pending().any())) {
-        log.begin_next(engine_->pending().any());
-        step();
-      }
-      expects(!engine_->scratch().is_on() || log.held() == 0,
-              "a pin or lease of a rehearsal on scratch bytes outlived the step: its bytes are no tensor's (end all of "
-              "them in the step)");
-    } catch (...) {
-      end();
-      throw;
-    }
-    end();
-    builder_->learn_order(log.last_record());
-    engine_->gradients().places().learn(log.last_record(), engine_->tensors());
-    engine_->settle_gradients();
-    log.finish(engine_->tensors());
-  }
-
-  void end() noexcept
-  {
-    if (is_running()) engine_->rehearsing().end();
-    engine_->pending().discard();
-    engine_->gradients().end_rehearsal();
-    builder_->forget_ready();
-  }
-
-  /// Pins and leases point to scratch bytes while it lives. Kernels that were launched on them are waited for.
-  class scratch_until_end {
-   public:
-    scratch_until_end(Engine& engine, rehearse_on on)
-    {
-      if (on == rehearse_on::nothing || engine.rehearsing().is_running()) return;  // inside another one it is refused
-      expects(Engine::host_addressable,
-              "a rehearsal on scratch bytes, of a device that the calling thread cannot address: its kernels "
-              "could not work on them (rehearse on nothing, and skip kernels where rehearsing() is true)");
-      std::uint64_t largest = 0;
-      for (const slot& slot_state : engine.tensors().slots()) largest = std::max(largest, slot_state.size);
-      engine.scratch().begin(largest);
-      engine_ = &engine;
-    }
-    scratch_until_end(const scratch_until_end&) = delete;
-    ~scratch_until_end()
-    {
-      if (engine_ == nullptr) return;
-      engine_->arenas().wait_for_agents();
-      engine_->scratch().end(engine_->rehearsing().held() > 0);
-    }
-
-   private:
-    Engine* engine_ = nullptr;
-  };
-
-  Engine* engine_;
-  Builder* builder_;
-  eviction_type eviction_;
+  Engine* engine_ = nullptr;
 };
+
+template <class Engine, class Builder>
+void run_without_bytes(Engine& engine, Builder& builder, call_ref<void()> step)
+{
+  auto& log = engine.rehearsing();
+  expects(!engine.schedule().is_inside() && !log.is_running(), "a rehearsal inside an iteration or another rehearsal");
+  engine.health().expect_alive();
+  const auto end = [&]() noexcept {
+    if (log.is_running()) log.end();
+    engine.pending().discard();
+    engine.gradients().end_rehearsal();
+    builder.forget_ready();
+  };
+  engine.gradients().begin_rehearsal();
+  try {
+    log.begin(engine.tensors());
+    step();
+    while (log.wants_next(engine.pending().any())) {
+      log.begin_next(engine.pending().any());
+      step();
+    }
+    expects(!engine.scratch().is_on() || log.held() == 0,
+            "a pin or lease of a rehearsal on scratch bytes outlived the step: its bytes are no tensor's (end all of "
+            "them in the step)");
+  } catch (...) {
+    end();
+    throw;
+  }
+  end();
+  builder.learn_order(log.last_record());
+  engine.gradients().places().learn(log.last_record(), engine.tensors());
+  engine.settle_gradients();
+  log.finish(engine.tensors());
+}
+
+}  // namespace detail
+
+/// Runs a trainer's step without bytes, and finds the least capacities at which it runs: basic_manager::rehearse.
+///
+/// Cost: the step's calls, once or a few times, and the replays of `rehearsal`.
+/// @param builder    model_builder: places the model and gives states their tiers
+/// @param eviction   policy to simulate with
+/// @throws config_error, usage_error   see basic_manager::rehearse
+template <class Engine, class Builder>
+memory_requirement rehearse_step(Engine& engine, Builder& builder, const typename Engine::eviction_type& eviction,
+                                 call_ref<void()> step, rehearse_on on)
+{
+  builder.place();
+  engine.pending().finish();
+  auto tiers = builder.try_tiers();
+  const detail::scratch_until_end<Engine> scratch{engine, on};
+  detail::run_without_bytes(engine, builder, step);
+  const auto& log = engine.rehearsing();
+  builder.measured(most_leased_of(log, tier::device));
+  memory_requirement need = builder.requirement();
+  const per_tier<bytes> given = engine.arenas().capacities();
+  const auto settle = [&](bytes device) {
+    try {
+      if (builder.assign_tiers(device)) detail::run_without_bytes(engine, builder, step);
+      return true;
+    } catch (const config_error&) {  // the placement refuses a device of this size
+      return false;
+    }
+  };
+  measure_need<typename Engine::transfer_type>(engine.frames(), log, eviction, given, need, settle);
+  refuse_too_small_for_step(given, need);
+  builder.note_fit();
+  engine.note_step_need({{need.smallest_device, need.smallest_host}});
+  if (builder.assign_tiers()) detail::run_without_bytes(engine, builder, step);
+  tiers.keep();
+  return need;
+}
 
 }  // namespace chunkmem::inline v0

@@ -196,42 +196,22 @@ try {
 
 /// What a save or a load does with a manager, beside accesses: `m.content()`.
 ///
-/// A save asks `expect_updated`, `expect_loaded` and `expect_states`, visits the states, and may take bytes from where
-/// they lie while `changes()` tells it of writes. A load frames its writes by `begin_load` and `end_load`, or
-/// `abandon_load`.
+/// A save visits the `states()`, and may take bytes from where they lie while `changes()` tells it of writes. A load
+/// frames its writes by `begin_load` and `end_load`, or `abandon_load`.
 /// @tparam Builder   model_builder: seals where nobody did
 template <class Engine, class Builder>
 class content_session {
  public:
   /// All of them outlive this.
   content_session(Engine& engine, Builder& builder, gradient_store<Engine, Builder>& gradients,
-                  const registered_states& states, change_watch& changes) noexcept
-      : engine_{&engine}, builder_{&builder}, gradients_{&gradients}, states_{&states}, changes_{&changes}
+                  const registered_states& states) noexcept
+      : engine_{&engine}, builder_{&builder}, gradients_{&gradients}, states_{&states}
   {
   }
   content_session(const content_session&) = delete;
 
-  // States that were registered by `use` and `state`.
-
-  /// @throws usage_error   the owner of a state was given to `use` and is gone, and the bytes with it
-  void expect_states() const { states_->expect_whole(); }
-  /// Calls `visit(name, content)` for each. Where the owner is gone, there is no content.
-  template <class Visit>
-  void for_each_state(Visit visit) const
-  {
-    states_->for_each(visit);
-  }
-  /// Calls `visit(name, numbers)` for each that has a number for each parameter.
-  template <class Visit>
-  void for_each_state_by_tensor(Visit visit) const
-  {
-    states_->for_each_by_tensor(visit);
-  }
-  /// Throws config_error where loaded bytes cannot be right for the state of this name. Null: any bytes can.
-  [[nodiscard]] auto check_of_state(std::string_view name) const noexcept -> void (*)(std::span<const std::byte>)
-  {
-    return states_->check_of(name);
-  }
+  /// States that were registered by `use` and `state`.
+  [[nodiscard]] const registered_states& states() const noexcept { return *states_; }
 
   // Checks.
 
@@ -245,12 +225,7 @@ class content_session {
 
   // Saves.
 
-  /// @throws usage_error   an optimizer step is half done
-  void expect_updated(std::string_view what) const { engine_->gradients().expect_no_update(what); }
-  /// @throws usage_error   a load is half done
-  void expect_loaded(std::string_view what) const { engine_->gradients().expect_no_load(what); }
-  /// Told before weights or states change on the host: by an update, a write there, or a load. Told of updates there.
-  [[nodiscard]] change_watch& changes() noexcept { return *changes_; }
+  [[nodiscard]] change_watch& changes() noexcept { return gradients_->changes(); }  ///< of weights and states
   /// Tells behind the late updates of a chunk of weights: its bytes are of one step then.
   [[nodiscard]] pending_updates& late_updates() noexcept { return engine_->pending(); }
   /// The place of the first change of each slot in the last iteration, by slot: the next one changes them in the same
@@ -279,7 +254,7 @@ class content_session {
   /// @throws usage_error   a pin of the trainer holds a tensor
   void expect_unpinned()
   {
-    changes_->tell(chunk_id::none);
+    changes().tell(chunk_id::none);
     const registry& tensors = engine_->tensors();
     for (const slot_id it : tensors.slot_ids())
       tensors.expects_of(it, tensors[it].pins == 0,
@@ -289,7 +264,7 @@ class content_session {
   /// step is taken and nothing is saved. @throws   as basic_manager::drop_gradients
   void begin_load()
   {
-    if (!engine_->rehearsing().is_running()) changes_->tell(chunk_id::none);
+    if (!engine_->rehearsing().is_running()) changes().tell(chunk_id::none);
     engine_->gradients().begin_load();
     engine_->pending().discard();
     if (engine_->tensors().parameters() > 0) builder_->expect_ready();
@@ -314,7 +289,6 @@ class content_session {
   Builder* builder_;
   gradient_store<Engine, Builder>* gradients_;
   const registered_states* states_;
-  change_watch* changes_;
   std::uint64_t run_ = 0;
   std::any kept_by_saver_;
 };
@@ -333,11 +307,16 @@ class update_session {
 
   /// All of them outlive this.
   update_session(Engine& engine, Builder& builder, gradient_store<Engine, Builder>& store,
-                 const registered_states& states, change_watch& changes) noexcept
-      : engine_{&engine}, builder_{&builder}, store_{&store}, states_{&states}, changes_{&changes}
+                 const registered_states& states) noexcept
+      : engine_{&engine}, builder_{&builder}, store_{&store}, states_{&states}
   {
   }
   update_session(const update_session&) = delete;
+
+  /// When gradients may be written, and whether the step is begun or forgotten.
+  [[nodiscard]] model_gradients& gradients() const noexcept { return engine_->gradients(); }
+  /// Updates that wait until their weights are used: see optimizer::late_updates.
+  [[nodiscard]] pending_updates& pending() const noexcept { return engine_->pending(); }
 
   /// Does a whole step as one call of the manager: its check policy takes what the step calls for the library's own.
   template <class Work>
@@ -353,29 +332,20 @@ class update_session {
   {
     states_->expect_used(registered, what);
   }
-  /// @throws usage_error   the iteration that runs has gradients of some of its micro-batches, and not of all; or the
-  ///   last one had named too few, which is said once
-  void expect_whole_iteration() { gradients().expect_whole_iteration(); }
-  /// @throws usage_error   a load is half done
-  void expect_loaded(std::string_view what) const { gradients().expect_no_load(what); }
   /// Some parameter has a gradient. With checks: every parameter has one, which was written whole, or may be without.
   /// @throws usage_error   none has one; with checks it names some of those that have none
   void expect_gradients(place_type from = place_type{})
   {
-    if constexpr (call_guard<Engine>::is_on)
-      call_guard<Engine>{*engine_}.within("an optimizer step", from, [&] {
-        look_at_gradients();
-        expect_some_gradient();
-      });
-    else
+    within(from, [&] {
+      if constexpr (call_guard<Engine>::is_on) look_at_gradients();
       expect_some_gradient();
+    });
   }
   /// The same of a part of a larger step, whose other parts may have all the gradients: this part may have none.
   /// @return   some parameter has a gradient   @throws usage_error   with checks, as expect_gradients
   [[nodiscard]] bool has_gradients_of_part(place_type from = place_type{})
   {
-    if constexpr (call_guard<Engine>::is_on)
-      call_guard<Engine>{*engine_}.within("an optimizer step", from, [&] { look_at_gradients(); });
+    if constexpr (call_guard<Engine>::is_on) within(from, [&] { look_at_gradients(); });
     builder_->expect_ready();
     return has_some_gradient();
   }
@@ -450,18 +420,12 @@ class update_session {
   {
     gradients().keep_measure(builder_->slot_of(parameter), measure);
   }
-  /// What all gradients of this step measure together, where more take part than this manager knows: the step decides
-  /// by it, and measures none. Good until a gradient is asked for or dropped, or the step is over.
-  void keep_measure_of_all(const gradient_measure& measure) noexcept { gradients().keep_measure_of_all(measure); }
-  [[nodiscard]] const gradient_measure* measure_of_all() const noexcept { return gradients().measure_of_all(); }
   /// For checks::full, else nothing happens: the gradient is a sum that was made elsewhere, so nobody counts the
   /// micro-batches in which it is opened.
   void allow_any_micro_batches(tensor_handle parameter)
   {
     if constexpr (call_guard<Engine>::is_on) store_->micro_batches().exempt(index_of(builder_->slot_of(parameter)));
   }
-  /// How often a gradient was asked for: unchanged means that no gradient was written meanwhile.
-  [[nodiscard]] std::uint64_t gradients_opened() const noexcept { return gradients().opened(); }
 
   // Updates.
 
@@ -471,7 +435,7 @@ class update_session {
     return builder_->update_place(builder_->slot_of(parameter));
   }
   /// While this lives, an update or a norm reads and writes the host's memory: a save leaves that memory alone.
-  [[nodiscard]] change_watch::update_scope updating() noexcept { return changes_->updating(); }
+  [[nodiscard]] change_watch::update_scope updating() noexcept { return store_->changes().updating(); }
   /// Where the iteration is in its record.
   [[nodiscard]] recorder::position here() const noexcept { return engine_->schedule().here(); }
   /// Accesses since then are made again, and count once.
@@ -489,10 +453,6 @@ class update_session {
       throw;
     }
   }
-  /// A parameter has its update. From here to `end_update`, gradients are not made or dropped, and nothing is saved.
-  void begin_update() noexcept { gradients().begin_update(); }
-  [[nodiscard]] bool is_updated_in_part() const noexcept { return gradients().is_updated_in_part(); }
-  void end_update() noexcept { gradients().end_update(); }
   /// The gradient is used up, or its parameter is passed over.
   /// @throws out_of_memory, device_error   the weight is unreadable; call again
   void consume_gradient(tensor_handle parameter)
@@ -503,12 +463,8 @@ class update_session {
   /// An update that overwrote a gradient in its weight's place was undone: the bytes are the gradient's again.
   /// @pre no pin holds them
   void take_place_again(tensor_handle parameter) noexcept { store_->take_place(builder_->slot_of(parameter)); }
-  /// Loads that were begun.
-  [[nodiscard]] std::uint64_t loads() const noexcept { return gradients().loads(); }
-  /// Steps that were begun and do not count: a step that was cut short before goes on only while this stays the same.
-  [[nodiscard]] std::uint64_t steps_forgotten() const noexcept { return gradients().forgotten(); }
 
-  // Updates that wait until their weights are used: see optimizer::late_updates.
+  // Updates that wait.
 
   /// @throws std::bad_alloc   @pre nothing waits
   void make_room_for_updates()
@@ -538,12 +494,6 @@ class update_session {
     engine_->annotator().annotate(failed);
     throw;
   }
-  /// @throws usage_error   updates wait, and the object that had to do them is gone
-  void expect_served() const { engine_->pending().expect_served(); }
-  /// Updates wait, and someone can do them.
-  [[nodiscard]] bool can_finish_updates() const noexcept { return engine_->pending().is_served(); }
-  /// What waits will not be done, as where a load gives every weight another value.
-  void discard_updates() noexcept { engine_->pending().discard(); }
   /// Does all that waits. @throws usage_error   the object that had to is gone; and as the updates: call again
   void finish_updates()
   try {
@@ -552,11 +502,8 @@ class update_session {
     engine_->annotator().annotate(failed);
     throw;
   }
-  /// `context` ends: what waits for it stays unusable until a load.
-  void abandon_updates(const void* context) noexcept { engine_->pending().leave(context); }
 
  private:
-  [[nodiscard]] model_gradients& gradients() const noexcept { return engine_->gradients(); }
   static constexpr std::uint64_t most_named = 4;
 
   [[nodiscard]] bool is_rehearsing() const noexcept { return engine_->rehearsing().is_running(); }
@@ -571,7 +518,7 @@ class update_session {
   [[nodiscard]] bool has_some_gradient() const
   {
     for (std::uint32_t index = 0; index < engine_->tensors().parameters(); ++index)
-      if (has_waiting(index) && !engine_->pending().has(slot_id{index})) return true;
+      if (has_waiting(index) && !pending().has(slot_id{index})) return true;
     return false;
   }
   void expect_some_gradient()
@@ -592,7 +539,7 @@ class update_session {
     error_text names;
     std::uint64_t missing = 0;
     for (std::uint32_t index = 0; index < tensors.parameters(); ++index) {
-      if (has_waiting(index) && !engine_->pending().has(slot_id{index})) {
+      if (has_waiting(index) && !pending().has(slot_id{index})) {
         engine_->expect_written(slot_id{index}, "an optimizer step");
         expect_every_micro_batch(index);
         continue;
@@ -625,7 +572,6 @@ class update_session {
   Builder* builder_;
   gradient_store<Engine, Builder>* store_;
   const registered_states* states_;
-  change_watch* changes_;
   sequence<std::uint64_t> rank_;  // by parameter
 };
 

@@ -324,7 +324,7 @@ class device_optimizer {
       look_at_loaded();
     else if (!is_prepared_)
       write_beginning();
-    loads_ = manager_.updates().loads();
+    loads_ = manager_.updates().gradients().loads();
     is_prepared_ = true;
   }
 
@@ -397,7 +397,7 @@ class device_optimizer {
   static constexpr std::uint32_t no_parameter = UINT32_MAX;
 
   /// A load since the last look. Inside a capture nobody looks: what is captured asks the device.
-  [[nodiscard]] bool is_loaded_anew() { return manager_.updates().loads() != loads_ && !is_capturing(); }
+  [[nodiscard]] bool is_loaded_anew() { return manager_.updates().gradients().loads() != loads_ && !is_capturing(); }
   void look_at_loaded()
   {
     const auto buffer = manager_.acquire(buffer_, access::read, memory_location::host);

@@ -69,11 +69,10 @@ namespace detail {
 
 /// The calling thread decides, and kernels on the device measure and update. @tparam Where   a device_updates
 template <class Where>
-class launched_site : public counts_own_tensors {
+class launched_site : public decided_by_caller {
  public:
   static constexpr bool has_bytes = true;
   static constexpr bool host_reaches = false;
-  static constexpr bool counts_in_kernel = true;
 
   /// @param where   outlives this   @throws usage_error   it is of another manager than the step
   template <class Backend>
@@ -87,13 +86,6 @@ class launched_site : public counts_own_tensors {
   {
     where_.with_room([&] { work(agent::compute); });
   }
-  void begin() const noexcept {}
-  template <class Driver>
-  void decide(Driver& driver) const
-  {
-    decide_by_measures(driver);
-  }
-  void await_measures() const noexcept {}
   template <class Kernel>
   [[nodiscard]] gradient_measure measure(const Kernel&, const std::byte* gradient, dtype type, std::uint64_t elements,
                                          agent) const
@@ -103,14 +95,12 @@ class launched_site : public counts_own_tensors {
                           [&](std::uint64_t, const gradient_measure& block) { all.add(block); });
     return all;
   }
-  [[nodiscard]] static constexpr bool overwrites(tensor_handle) noexcept { return true; }
   template <device_optimizer_kernel Kernel>
   void update(const Kernel& kernel, const parameter_bytes& all, const update_request& request, agent) const
   {
     where_.update(kernel, all, request);
   }
   void remake(const parameter_bytes& all) const { where_.remake(all); }
-  void end(step_decision decision, const step_options& options) const { tell_loss_scale(options, decision); }
 
  private:
   Where& where_;

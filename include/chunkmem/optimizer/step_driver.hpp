@@ -206,7 +206,7 @@ class step_driver {
       owner_.updates().expect_used(kernel_.progress.registered, "an optimizer kernel");
       if (options.loss_scale != nullptr) owner_.updates().expect_used(options.loss_scale->registered, "a loss scale");
     }
-    owner_.updates().expect_whole_iteration();
+    owner_.updates().gradients().expect_whole_iteration();
     check_rates(options);
     if (options.loss_scale != nullptr) options.loss_scale->check_usable();
     check_updates(kernel_.progress.number);
@@ -266,7 +266,7 @@ class step_driver {
   void begin(place_type from = place_type{})
   {
     step_progress& progress = kernel_.progress;
-    owner_.updates().expect_loaded("an optimizer step");
+    owner_.updates().gradients().expect_no_load("an optimizer step");
     if (is_forgotten()) begin_anew(progress.number);
     expect_not_guessed();
     if (progress.decision == step_decision::open) owner_.updates().expect_gradients(from);
@@ -300,13 +300,16 @@ class step_driver {
   {
     const step_progress& progress = kernel_.progress;
     return progress.decision == step_decision::open || progress.decision == step_decision::guessed ||
-           progress.gradients != owner_.updates().gradients_opened();
+           progress.gradients != owner_.updates().gradients().opened();
   }
   /// The decision depends on all gradients.
   [[nodiscard]] bool needs_measures() const noexcept { return rules().needs_measures(); }
   /// The measure of all gradients of all ranks, which the next step is decided by.
-  void decide_by(const gradient_measure& all) noexcept { owner_.updates().keep_measure_of_all(all); }
-  [[nodiscard]] bool knows_measure_of_all() const noexcept { return owner_.updates().measure_of_all() != nullptr; }
+  void decide_by(const gradient_measure& all) noexcept { owner_.updates().gradients().keep_measure_of_all(all); }
+  [[nodiscard]] bool knows_measure_of_all() const noexcept
+  {
+    return owner_.updates().gradients().measure_of_all() != nullptr;
+  }
   /// Takes the measure of a gradient that gradient_done did not measure, unless it is known already.
   void measure(tensor_handle parameter, const tensor_info& info)
   {
@@ -343,24 +346,24 @@ class step_driver {
     if (progress.decision != step_decision::guessed) note_missing();
     progress.norm = decided.norm;
     progress.factor = decided.factor;
-    progress.gradients = owner_.updates().gradients_opened();
+    progress.gradients = owner_.updates().gradients().opened();
     progress.decision = decided.decision;
     progress.settings = word_of(options_);
   }
   [[nodiscard]] gradient_version version() const noexcept
   {
-    return {owner_.updates().gradients_opened(), owner_.updates().steps_forgotten()};
+    return {owner_.updates().gradients().opened(), owner_.updates().gradients().forgotten()};
   }
   /// A call that failed has decided the step for the gradients that are there.
   [[nodiscard]] bool is_decided() const
   {
     const step_progress& progress = kernel_.progress;
     return progress.decision != step_decision::open && progress.decision != step_decision::guessed &&
-           progress.gradients == owner_.updates().gradients_opened() && !is_forgotten();
+           progress.gradients == owner_.updates().gradients().opened() && !is_forgotten();
   }
   [[nodiscard]] bool is_forgotten() const noexcept
   {
-    return kernel_.progress.forgotten != owner_.updates().steps_forgotten();
+    return kernel_.progress.forgotten != owner_.updates().gradients().forgotten();
   }
 
   /// A call that failed has decided or guessed the step.
@@ -447,7 +450,7 @@ class step_driver {
     with_bytes(parameter, info, [&](const parameter_bytes& all, auto place) {
       if constexpr (Site::has_bytes) save(all);
       apply(all, info, place, rules().usual_factor(), kernel_.progress.number + 1);
-      owner_.updates().begin_update();
+      owner_.updates().gradients().begin_update();
       is_in_place = all.value == all.gradient;
     });
     return is_in_place;
@@ -473,7 +476,7 @@ class step_driver {
   void begin_guess()
   {
     note_missing();
-    kernel_.progress.gradients = owner_.updates().gradients_opened();
+    kernel_.progress.gradients = owner_.updates().gradients().opened();
     kernel_.progress.decision = step_decision::guessed;
     kernel_.progress.settings = word_of(options_);
     kernel_.progress.reached = 0;
@@ -481,7 +484,7 @@ class step_driver {
   /// Gradients were asked for since the step was begun.
   [[nodiscard]] bool has_other_gradients() const noexcept
   {
-    return kernel_.progress.gradients != owner_.updates().gradients_opened();
+    return kernel_.progress.gradients != owner_.updates().gradients().opened();
   }
   /// A step that was begun by a guess is to be begun anew. @pre it has updated nothing
   void forget_guess() noexcept { kernel_.progress.decision = step_decision::open; }
@@ -515,7 +518,7 @@ class step_driver {
   }
   [[nodiscard]] std::size_t waiting() const noexcept { return owner_.updates_pending(); }
   /// The object that does the updates ends: the parameters that wait for it stay unusable until a load.
-  void abandon(const void* self) noexcept { owner_.updates().abandon_updates(self); }
+  void abandon(const void* self) noexcept { owner_.updates().pending().leave(self); }
 
   [[nodiscard]] bool rehearsing() const noexcept { return owner_.rehearsing(); }
   [[nodiscard]] const step_progress& progress() const noexcept { return kernel_.progress; }
@@ -570,14 +573,14 @@ class step_driver {
     kernel_.progress = {};
     kernel_.progress.missed = std::move(missed);
     kernel_.progress.number = number;
-    kernel_.progress.forgotten = owner_.updates().steps_forgotten();
+    kernel_.progress.forgotten = owner_.updates().gradients().forgotten();
   }
 
   /// The measures of all gradients, added in the order of declaration whatever the order of the step: sums of floating
   /// point depend on it.
   [[nodiscard]] gradient_measure sum()
   {
-    if (const gradient_measure* known = owner_.updates().measure_of_all(); known != nullptr) return *known;
+    if (const gradient_measure* known = owner_.updates().gradients().measure_of_all(); known != nullptr) return *known;
     const float_environment standard;
     gradient_measure all;
     owner_.for_each_parameter([&](tensor_handle parameter, const tensor_info&) {
@@ -605,9 +608,10 @@ class step_driver {
   void update(tensor_handle parameter, const tensor_info& info)
   {
     with_bytes(parameter, info, [&](const parameter_bytes& all, auto place) {
-      if constexpr (!undoes) owner_.updates().begin_update();  // of several launches, one behind the first may fail
+      if constexpr (!undoes)
+        owner_.updates().gradients().begin_update();  // of several launches, one behind the first may fail
       apply(all, info, place, kernel_.progress.factor, kernel_.progress.number + 1);
-      owner_.updates().begin_update();
+      owner_.updates().gradients().begin_update();
       ++kernel_.progress.reached;
       kernel_.progress.undropped = 1;
     });
@@ -629,7 +633,7 @@ class step_driver {
     const step_outcome outcome{updates ? step_result::updated : step_result::skipped_nonfinite, progress.norm};
     if (rehearsing()) return outcome;
     site_.end(progress.decision, options_);
-    owner_.updates().end_update();
+    owner_.updates().gradients().end_update();
     const bool counts = updates && Site::counts_in_kernel;
     if (counts) kernel_.progress.missed.end();
     begin_anew(progress.number + (counts ? 1U : 0U));

@@ -131,16 +131,6 @@ concept update_site =
       site.end(decision, options);
     };
 
-/// The decision of a step on the calling thread, from the measures of all gradients.
-template <class Driver>
-void decide_by_measures(Driver& driver)
-{
-  driver.order_by_completion();
-  if (driver.needs_measures() && !driver.knows_measure_of_all())
-    driver.for_each_gradient([&](auto parameter, const auto& info) { driver.measure(parameter, info); });
-  driver.take(driver.judge());
-}
-
 /// The tensors of a manager that holds the whole model are counted as they are declared.
 struct counts_own_tensors {
   [[nodiscard]] static constexpr std::size_t tensors(std::size_t own) noexcept { return own; }
@@ -151,20 +141,35 @@ struct counts_own_tensors {
   }
 };
 
-/// The loss scale hears what became of the step.
-inline void tell_loss_scale(const step_options& options, step_decision decision)
-{
-  if (options.loss_scale == nullptr) return;
-  decision == step_decision::update ? options.loss_scale->updated() : options.loss_scale->skipped();
-}
+/// The calling thread decides, from the measures of all gradients, and each update overwrites its whole value.
+struct decided_by_caller : counts_own_tensors {
+  static constexpr bool counts_in_kernel = true;
+
+  static void begin() noexcept {}
+  template <class Driver>
+  static void decide(Driver& driver)
+  {
+    driver.order_by_completion();
+    if (driver.needs_measures() && !driver.knows_measure_of_all())
+      driver.for_each_gradient([&](auto parameter, const auto& info) { driver.measure(parameter, info); });
+    driver.take(driver.judge());
+  }
+  static void await_measures() noexcept {}
+  [[nodiscard]] static constexpr bool overwrites(tensor_handle) noexcept { return true; }
+  /// The loss scale hears what became of the step.
+  static void end(step_decision decision, const step_options& options)
+  {
+    if (options.loss_scale == nullptr) return;
+    decision == step_decision::update ? options.loss_scale->updated() : options.loss_scale->skipped();
+  }
+};
 
 /// The calling thread measures and updates, with its workers.
 template <executor Executor>
-class calling_thread_site : public counts_own_tensors {
+class calling_thread_site : public decided_by_caller {
  public:
   static constexpr bool has_bytes = true;
   static constexpr bool host_reaches = true;
-  static constexpr bool counts_in_kernel = true;
 
   /// @param workers   outlive this
   template <class Backend>
@@ -177,20 +182,12 @@ class calling_thread_site : public counts_own_tensors {
   {
     work(planned);
   }
-  void begin() const noexcept {}
-  template <class Driver>
-  void decide(Driver& driver) const
-  {
-    decide_by_measures(driver);
-  }
-  void await_measures() const noexcept {}
   template <class Kernel>
   [[nodiscard]] gradient_measure measure(const Kernel&, const std::byte* gradient, dtype type, std::uint64_t elements,
                                          memory_location) const
   {
     return measure_parameter(gradient, type, elements, workers_);
   }
-  [[nodiscard]] static constexpr bool overwrites(tensor_handle) noexcept { return true; }
   template <class Kernel>
   void update(const Kernel& kernel, const parameter_bytes& all, const update_request& request, memory_location) const
   {
@@ -198,7 +195,6 @@ class calling_thread_site : public counts_own_tensors {
                      request.callers);
   }
   static void remake(const parameter_bytes& all) { round_from_master(all); }
-  void end(step_decision decision, const step_options& options) const { tell_loss_scale(options, decision); }
 
  private:
   Executor& workers_;
@@ -206,11 +202,10 @@ class calling_thread_site : public counts_own_tensors {
 
 /// A backend without bytes: the time that a `timed_kernel` asks for passes, on the calling thread or on the device.
 template <class Backend>
-class virtual_time_site : public counts_own_tensors {
+class virtual_time_site : public decided_by_caller {
  public:
   static constexpr bool has_bytes = false;
   static constexpr bool host_reaches = false;
-  static constexpr bool counts_in_kernel = true;
 
   /// @param backend   outlives this
   template <class Executor>
@@ -224,12 +219,6 @@ class virtual_time_site : public counts_own_tensors {
   {
     planned == memory_location::device ? work(agent::compute) : work(planned);
   }
-  void begin() const noexcept {}
-  template <class Driver>
-  void decide(Driver& driver) const
-  {
-    decide_by_measures(driver);
-  }
   /// The device measures gradients too, and the last measure decides.
   void await_measures() const { backend_.wait(agent::host, backend_.record(agent::compute)); }
   template <class Kernel, class Place>
@@ -238,13 +227,11 @@ class virtual_time_site : public counts_own_tensors {
     if constexpr (timed_kernel<Kernel>) pass(place, kernel.measure_takes(place_of(place), elements));
     return {};
   }
-  [[nodiscard]] static constexpr bool overwrites(tensor_handle) noexcept { return true; }
   template <class Kernel, class Place>
   void update(Kernel& kernel, const parameter_bytes& all, const update_request&, Place place) const
   {
     if constexpr (timed_kernel<Kernel>) pass(place, kernel.update_takes(place_of(place), all.elements));
   }
-  void end(step_decision decision, const step_options& options) const { tell_loss_scale(options, decision); }
 
  private:
   [[nodiscard]] static constexpr memory_location place_of(memory_location place) noexcept { return place; }

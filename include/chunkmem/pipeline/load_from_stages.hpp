@@ -442,7 +442,7 @@ checkpoint::loaded_generation load_from_stages(Ranks& stages, Manager& m, std::s
           (void)checkpoint::check_generation(folders[folder], number, options.limits);
       });
       collective::all_or_none(stages, [&] {
-        m.content().expect_states();
+        m.content().states().expect_whole();
         m.content().expect_unpinned();
         saved.emplace(folders, number, options.limits);
       });

@@ -215,7 +215,7 @@ class rank_content {
     model_.shares().for_each_list([&](list_id, const list_spec& spec) {
       add("list " + std::string{spec.name}, std::vector<std::uint64_t>{spec.version});
     });
-    model_.shares().content().for_each_state([&](std::string_view name, std::span<std::byte> content) {
+    model_.shares().content().states().for_each([&](std::string_view name, std::span<std::byte> content) {
       add("state " + std::string{name}, std::vector<std::uint64_t>{content.size()});
     });
     return all;

@@ -32,7 +32,7 @@ class rank_iteration {
   void pass(chunkmem::pass during, std::uint32_t micro_batch = 0)
   {
     // again where it threw: other ranks wait for its sums
-    if (micro_batch_ != micro_batch) model_.end_micro_batch(micro_batch);
+    if (micro_batch_ != micro_batch) model_.end_micro_batch();
     micro_batch_ = micro_batch;
     inner_.pass(during, micro_batch);
   }

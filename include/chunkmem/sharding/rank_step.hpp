@@ -91,7 +91,7 @@ class rank_step {
       try {
         updated_ = driver.run(options, timing);
       } catch (...) {
-        is_updating_ = is_updating_ && m_.updates().is_updated_in_part();
+        is_updating_ = is_updating_ && m_.updates().gradients().is_updated_in_part();
         throw;
       }
       gradients_.forget_step();
@@ -437,7 +437,7 @@ class rank_step {
     all.add(settings);
     all.add(progress.number);
     for (std::uint32_t tensor = 0; tensor < tensors_.size(); ++tensor) all.add(progress.missed.of(tensor));
-    all.add(gradients_.micro_batches());
+    all.add(m_.updates().gradients().micro_batches().expected());
     all.add(filled_.word());
     all.add(runs_.moved.value());
     return all.value();
@@ -465,7 +465,7 @@ class rank_step {
     for (std::uint32_t tensor = 0; tensor < tensors_.size(); ++tensor)
       if (tensors_[tensor].part == role::parameter)
         add("number of updates that " + tensors_.name_of(tensor) + " missed", progress.missed.of(tensor));
-    add("number of micro-batches", gradients_.micro_batches());
+    add("number of micro-batches", m_.updates().gradients().micro_batches().expected());
     for (std::uint32_t planned = 0; planned < plan_.tensors(); ++planned)
       filled_.add_to(mine, planned, tensors_.name_of(tensors_.tensor_of_plan(planned)));
     add("checksum of all gathers and sums so far", runs_.moved.value());

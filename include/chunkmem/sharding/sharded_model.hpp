@@ -403,7 +403,7 @@ class sharded_model {
           "gather or add once for a step, or gradient::separate)"};
     if (!agreed_ && !rehearsing()) agree_on_model();
     if (!compared_ && !rehearsing()) agree_on_values();
-    if (!m_.is_iterating()) gradients_.begin(micro_batches);  // else the manager refuses, and the one that runs goes on
+    if (!m_.is_iterating()) gradients_.let_go();  // else the manager refuses, and the one that runs goes on
     return sharding::rank_iteration<sharded_model>{*this, [&] { return m_.iteration(name, micro_batches); }};
   }
   /// Of the loop "train".
@@ -489,8 +489,7 @@ class sharded_model {
                                      << chunkmem::name_of(dtype_of<kind>) << ", and it is of " << chunkmem::name_of(own)
                                      << " (name that type, as in m.gradient<float>(...))"};
     const sharding::unit_place place = plan_.place(it.planned);
-    gradients_.expect_not_done(it.planned, [&] { return name_of(weight); });
-    auto opened = naming(weight, [&] { return gradients_.open(m_, units_[place.unit], it.planned, stream); });
+    auto opened = open_gradient(weight, it, stream);
     const bool adds = opened.adds || how == gradient_start::zeros;  // units begin with zeros
     return sharding::rank_gradient<kind, manager_type>{std::move(opened.unit), weight, place.first, it.elements, adds};
   }
@@ -501,8 +500,7 @@ class sharded_model {
   void gradient_zero(tensor<Element> weight, agent stream = agent::host)
   {
     const entry& it = trained(weight);
-    gradients_.expect_not_done(it.planned, [&] { return name_of(weight); });
-    naming(weight, [&] { (void)gradients_.open(m_, units_[plan_.place(it.planned).unit], it.planned, stream); });
+    (void)open_gradient(weight, it, stream);
   }
   /// How often a gradient was asked for, on this rank.
   [[nodiscard]] std::uint64_t gradients_opened() const noexcept { return gradients_.opened_so_far(); }
@@ -659,7 +657,7 @@ class sharded_model {
   /// @throws usage_error   on every rank: the object that had to do them is gone on one of them; and as the updates
   void finish_updates()
   {
-    if (!is_finishing_) collective::all_or_none(ranks(), [this] { m_.updates().expect_served(); });
+    if (!is_finishing_) collective::all_or_none(ranks(), [this] { m_.updates().pending().expect_served(); });
     is_finishing_ = true;  // a rank whose update failed calls again, alone
     m_.updates().finish_updates();
     is_finishing_ = false;
@@ -667,7 +665,7 @@ class sharded_model {
   /// What waits will not be done: for loads, which give every weight another value.
   void discard_updates() noexcept
   {
-    m_.updates().discard_updates();
+    m_.updates().pending().discard();
     is_finishing_ = false;
   }
   /// Shares were changed by others than `step` (a checkpoint was loaded into `shares()`): weights are made of them
@@ -681,7 +679,7 @@ class sharded_model {
   }
 
   /// For iterations: gradients that were declared done are added over ranks.
-  void end_micro_batch(std::uint32_t next) { gradients_.end_micro_batch(m_, units_.all(), next); }
+  void end_micro_batch() { gradients_.end_micro_batch(m_, units_.all()); }
 
  private:
   /// The decision of a step that is no part of a larger one.
@@ -978,6 +976,13 @@ class sharded_model {
                                       "gradients of its unit have the bytes that it is gathered from (take the step "
                                       "first, or call drop_gradients; from the next iteration on this unit has "
                                       "gradients of its own)"};
+  }
+  [[nodiscard]] auto open_gradient(tensor_handle weight, const entry& it, agent stream)
+  {
+    return naming(weight, [&] {
+      return gradients_.open(m_, units_[plan_.place(it.planned).unit], it.planned, stream,
+                             [&] { return name_of(weight); });
+    });
   }
   void done(tensor_handle weight)
   {

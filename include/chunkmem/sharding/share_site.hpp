@@ -2,12 +2,9 @@
 #pragma once
 
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
-#include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/optimizer/update_parameter.hpp>
 #include <chunkmem/optimizer/update_site.hpp>
 #include <chunkmem/sharding/share_runs.hpp>
-#include <chunkmem/tensor/dtype.hpp>
-#include <chunkmem/tensor/gradient_measure.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 
 #include <cstddef>
@@ -24,44 +21,22 @@ namespace sharding {
 ///
 ///     share_site site{caller_site<Manager, Executor>{m.backend(), workers}, runs};
 template <optimizer::detail::update_site Site>
-class share_site {
+class share_site : public Site {
  public:
-  static constexpr bool has_bytes = Site::has_bytes;
-  static constexpr bool host_reaches = Site::host_reaches;
-  static constexpr bool counts_in_kernel = Site::counts_in_kernel;
-
   /// @param runs   of the shares; outlive this
-  share_site(Site site, share_runs& runs) : site_{std::move(site)}, runs_{runs} {}
+  share_site(Site site, share_runs& runs) : Site{std::move(site)}, runs_{runs} {}
 
-  template <class Work>
-  void at_place(memory_location planned, Work work) const
-  {
-    site_.at_place(planned, work);
-  }
-  void begin() { site_.begin(); }
-  template <class Driver>
-  void decide(Driver& driver)
-  {
-    site_.decide(driver);
-  }
-  void await_measures() { site_.await_measures(); }
-  template <class Kernel, class Place>
-  [[nodiscard]] gradient_measure measure(Kernel& kernel, const std::byte* gradient, dtype type, std::uint64_t elements,
-                                         Place place)
-  {
-    return site_.measure(kernel, gradient, type, elements, place);
-  }
   [[nodiscard]] bool overwrites(tensor_handle share) const { return runs_.is_overwritten(share); }
   template <class Kernel, class Place>
   void update(Kernel& kernel, const optimizer::parameter_bytes& share, const optimizer::detail::update_request& request,
               Place place)
   {
-    if constexpr (has_bytes)
+    if constexpr (Site::has_bytes)
       runs_.for_each(
-          share, [&](const optimizer::parameter_bytes& run) { site_.update(kernel, run, request, place); },
-          [&](const optimizer::parameter_bytes& run) { site_.remake(run); });
+          share, [&](const optimizer::parameter_bytes& run) { Site::update(kernel, run, request, place); },
+          [&](const optimizer::parameter_bytes& run) { Site::remake(run); });
     else
-      site_.update(kernel, share, request, place);
+      Site::update(kernel, share, request, place);
   }
   [[nodiscard]] std::size_t tensors(std::size_t) const noexcept { return runs_.tensors(); }
   template <class Driver, class Visit>
@@ -69,10 +44,8 @@ class share_site {
   {
     for (const std::uint32_t tensor : runs_.missing()) visit(tensor);
   }
-  void end(optimizer::step_decision decision, const optimizer::step_options& options) { site_.end(decision, options); }
 
  private:
-  Site site_;
   share_runs& runs_;
 };
 

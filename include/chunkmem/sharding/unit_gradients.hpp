@@ -3,9 +3,11 @@
 
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/collective/communicator.hpp>
+#include <chunkmem/core/call_ref.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/float_environment.hpp>
 #include <chunkmem/core/strict_fp.hpp>
+#include <chunkmem/manager/gradients.hpp>
 #include <chunkmem/manager/pin.hpp>
 #include <chunkmem/sharding/gathered_units.hpp>
 #include <chunkmem/sharding/zero.hpp>
@@ -17,6 +19,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -56,8 +59,8 @@ namespace detail {
 /// The gradient of one tensor.
 struct gradient_note {
   std::uint32_t unit = 0;
-  bool is_written = false;  ///< in this micro-batch
-  bool is_done = false;     ///< in this micro-batch
+  std::uint64_t done = 0;   ///< the moment at which it was declared done; 0: it is open
+  bool is_written = false;  ///< since its unit was opened
   bool is_of_step = false;
 };
 
@@ -78,12 +81,14 @@ struct unit_note {
 ///
 ///     unit_gradients<Manager> gradients;
 ///     gradients.reset(unit_of, units.size(), {}, adder);
-///     const auto opened = gradients.open(m, units[0], 0, agent::host);  // add to what is there if opened.adds
+///     const auto name = [] { return std::string{"head"}; };
+///     const auto opened = gradients.open(m, units[0], 0, agent::host, name);  // add to what is there if opened.adds
 ///
 /// A unit's gradients are made whole on the device, from the first one that is asked for to the last one that is
 /// declared done; there they stay. Then they are added over ranks, what this rank owns joins its own gradients, and the
 /// room is free again. Where they are added in the last micro-batch alone they may leave the device between
-/// micro-batches. A sharded_model has one.
+/// micro-batches. The micro_batch_ledger of the manager says in which micro-batch this is, and whether more come. A
+/// sharded_model has one.
 template <class Manager>
 class unit_gradients {
  public:
@@ -114,9 +119,11 @@ class unit_gradients {
     }
   }
 
-  /// @throws usage_error   as expect_not_done, which names the tensor; out_of_memory, device_error   called again it
-  ///   goes on
-  [[nodiscard]] opened open(Manager& m, const unit_tensors& unit, std::uint32_t tensor, agent stream)
+  /// @param name   `name()`: of the tensor
+  /// @throws usage_error   it was declared done in this micro-batch; out_of_memory, device_error   called again it goes
+  ///   on
+  [[nodiscard]] opened open(Manager& m, const unit_tensors& unit, std::uint32_t tensor, agent stream,
+                            call_ref<std::string()> name)
   {
     ++opened_so_far_;
     detail::gradient_note& it = notes_[tensor];
@@ -124,7 +131,7 @@ class unit_gradients {
     expects(!of.is_summed,
             "a gradient was asked for while the sum of its unit over ranks is half done (call what threw "
             "again: gradient_done, pass or step; or drop_gradients)");
-    expects(!it.is_done, "a gradient was asked for after gradient_done in this micro-batch");
+    micro_batches(m).expect_open(it.done, [&] { return "tensor '" + name() + "'"; });
     pin_type& kept = begun_[it.unit].unit;
     if (kept.is_live() && kept.details().stream != stream) kept.release();
     opened result{kept.is_live() ? std::move(kept)
@@ -144,28 +151,6 @@ class unit_gradients {
   }
   /// Calls of `open`.
   [[nodiscard]] std::uint64_t opened_so_far() const noexcept { return opened_so_far_; }
-  /// Before `open`. @param name   of the tensor
-  /// @throws usage_error   it was declared done in this micro-batch, and others of its unit are open
-  template <class Name>
-  void expect_not_done(std::uint32_t tensor, Name name) const
-  {
-    if (!notes_[tensor].is_done || open_[notes_[tensor].unit].is_summed) [[likely]]
-      return;  // `open` refuses a sum that is half done
-    throw usage_error{error_text{} << "chunkmem: tensor '" << name()
-                                   << "': a gradient was asked for after gradient_done, in micro-batch "
-                                   << micro_batch_ + 1 << " of " << micro_batches_
-                                   << " (call gradient_done behind its last write; for several passes that add up, "
-                                      "begin the iteration with as many micro-batches and name each by pass())"};
-  }
-  /// An iteration begins.
-  void begin(std::uint32_t micro_batches) noexcept
-  {
-    let_go();
-    micro_batches_ = micro_batches;
-    micro_batch_ = 0;
-  }
-  /// Of the iteration that began last.
-  [[nodiscard]] std::uint32_t micro_batches() const noexcept { return micro_batches_; }
   /// Complete in this micro-batch. With the last one of a unit it is added over ranks, or where that is for a later
   /// micro-batch, free to leave the device. @throws usage_error; as finish: called again it goes on
   void done(Manager& m, const unit_tensors& unit, std::uint32_t tensor)
@@ -173,7 +158,7 @@ class unit_gradients {
     detail::gradient_note& it = notes_[tensor];
     expects(it.is_written, "gradient_done of a gradient that was not written");
     detail::unit_note& of = open_[it.unit];
-    if (!std::exchange(it.is_done, true)) ++of.done;
+    if (std::exchange(it.done, micro_batches(m).moment()) == 0) ++of.done;
     if (of.done == of.tensors.size()) end_unit(m, unit, it.unit);
   }
   /// Adds a unit over ranks. Every rank has to, in the same order. Called again it goes on where it stopped.
@@ -212,13 +197,12 @@ class unit_gradients {
     }
     forget_step();
   }
-  /// A micro-batch ends and `next` begins: units of which a gradient was declared done are complete in it, also where
-  /// others were not written.
-  void end_micro_batch(Manager& m, std::span<const unit_tensors> units, std::uint32_t next)
+  /// A micro-batch ends: units of which a gradient was declared done are complete in it, also where others were not
+  /// written.
+  void end_micro_batch(Manager& m, std::span<const unit_tensors> units)
   {
     for (std::uint32_t index = 0; index < open_.size(); ++index)
       if (open_[index].done > 0) end_unit(m, units[index], index);
-    micro_batch_ = next;
   }
   /// The step that they were for is over.
   void forget_step() noexcept
@@ -277,6 +261,11 @@ class unit_gradients {
     }
   };
 
+  [[nodiscard]] static const micro_batch_ledger& micro_batches(Manager& m) noexcept
+  {
+    return m.updates().gradients().micro_batches();
+  }
+
   static void fill_with_zeros(Manager& m, const unit_tensors& unit, const pin_type& pin, agent stream)
   {
     m.backend().fill(reinterpret_cast<std::byte*>(pin.data()), std::byte{0},
@@ -285,12 +274,12 @@ class unit_gradients {
 
   void end_unit(Manager& m, const unit_tensors& unit, std::uint32_t index)
   {
-    if (sums_each_ || micro_batch_ + 1 >= micro_batches_) return finish(m, unit, index);
+    if (sums_each_ || !micro_batches(m).expects_more()) return finish(m, unit, index);
     detail::unit_note& of = open_[index];
     holds_[index].release();
     of.is_held = false;
     of.done = 0;
-    for (const std::uint32_t tensor : of.tensors) notes_[tensor].is_done = false;
+    for (const std::uint32_t tensor : of.tensors) notes_[tensor].done = 0;
   }
 
   void close(std::uint32_t index) noexcept
@@ -301,7 +290,10 @@ class unit_gradients {
     of.is_open = of.is_held = of.is_summed = of.is_joined = false;
     of.done = 0;
     of.adds.reset();
-    for (const std::uint32_t tensor : of.tensors) notes_[tensor].is_written = notes_[tensor].is_done = false;
+    for (const std::uint32_t tensor : of.tensors) {
+      notes_[tensor].is_written = false;
+      notes_[tensor].done = 0;
+    }
   }
 
   void join(Manager& m, const unit_tensors& unit, detail::unit_note& of, begun& kept)
@@ -339,8 +331,6 @@ class unit_gradients {
   std::vector<begun> begun_;  // by unit
   agent adder_ = agent::host;
   std::uint64_t opened_so_far_ = 0;
-  std::uint32_t micro_batches_ = 1;
-  std::uint32_t micro_batch_ = 0;
   float scale_ = 1;
   bool sums_each_ = true;  ///< in every micro-batch; else once, in the last one
 };
