@@ -4,11 +4,9 @@
 #include <chunkmem/chunk/size_class_layout.hpp>
 
 #include <conformance/chunk_layout.hpp>
-#include <conformance/reusing_layout.hpp>
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>
 #include <support/own_policies.hpp>
-#include <support/sanitized.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -57,37 +55,8 @@ TEST_CASE("append layout gives what is larger than a frame a window for itself",
   placed_at(layout.place(bytes{1'025}), 4, 0, 3);
 }
 
-TEST_CASE("append layout gives back only what lies last", "[chunk]")
+TEST_CASE("append layout keeps the laws of layouts that can be searched", "[chunk]")
 {
-  append_layout layout;
-  layout.reset(bytes{1'024});
-  const chunk_place first = layout.place(bytes{256});
-  const chunk_place second = layout.place(bytes{300});
-  layout.erase(first, bytes{256});  // not the last: lost
-  placed_at(layout.place(bytes{1}), 0, 768, 1);
-  layout.erase({0, 768, 1}, bytes{1});
-  layout.erase(second, bytes{300});
-  placed_at(layout.place(bytes{512}), 0, 256, 1);
-}
-
-TEST_CASE("append layout puts a group into one chunk", "[chunk]")
-{
-  append_layout layout;
-  layout.reset(bytes{1'024});
-  std::vector<chunk_place> places(2);
-  placed_at(layout.place(bytes{300}), 0, 0, 1);
-  CHECK(layout.place_together(std::vector{bytes{256}, bytes{512}}, places));  // 512 B are left over
-  placed_at(places[0], 1, 0, 1);
-  placed_at(places[1], 1, 256, 1);
-  CHECK_FALSE(layout.place_together(std::vector{bytes{513}, bytes{512}}, places));
-  CHECK(layout.place_together(std::vector{bytes{1'025}, bytes{256}}, places));  // beside a tensor that needs two frames
-  placed_at(places[0], 2, 0, 2);
-  placed_at(places[1], 2, 1'280, 2);
-}
-
-TEST_CASE("append layout keeps the laws of layouts that reuse and can be searched", "[chunk]")
-{
-  conformance::reusing_layout_laws<append_layout>(support::sanitized ? 7'000 : 70'000);
   conformance::searchable_layout_laws<append_layout>();
 }
 
@@ -137,16 +106,10 @@ struct model {
       }
     return best;
   }
-  void mark(std::uint32_t chunk, std::uint64_t begin, std::uint64_t count, bool free)
+  void mark(std::uint32_t chunk, std::uint64_t begin, std::uint64_t count)
   {
-    for (std::uint64_t index = begin / 256; index < (begin + count) / 256; ++index) is_free[chunk][index] = free;
+    for (std::uint64_t index = begin / 256; index < (begin + count) / 256; ++index) is_free[chunk][index] = false;
   }
-};
-
-struct taken {
-  std::uint32_t chunk;
-  std::uint64_t begin;
-  std::uint64_t count;
 };
 
 void compare(std::uint64_t seed)
@@ -155,29 +118,19 @@ void compare(std::uint64_t seed)
   model plain{256 * std::uint64_t{dice.between(1, 9)}, {}};
   chunk_gaps gaps;
   gaps.reset(frame_size{bytes{plain.frame}});
-  std::vector<taken> live;
-  for (int step = 0; step < 120; ++step) {
-    if (live.empty() || dice.one_in(2)) {
-      const std::uint64_t need = 256 * std::uint64_t{dice.between(1, 11)};
-      const auto found = gaps.tightest(need);
-      const auto expected = plain.tightest(need);
-      if (found.has_value() != expected.has_value()) FAIL("seed " << seed << ", step " << step << ": found or not");
-      if (found &&
-          (found->chunk != expected->chunk || found->begin != expected->begin || found->length != expected->length))
-        FAIL("seed " << seed << ", step " << step << ": another gap");
-      const auto frames = static_cast<std::uint32_t>((need - 1) / plain.frame + 1);
-      const chunk_gaps::gap target = found ? *found : gaps.open(frames);
-      if (!found) plain.is_free.emplace_back(frames * plain.frame / 256, true);
-      gaps.take(target, need);
-      plain.mark(target.chunk, target.begin, need, false);
-      live.push_back({target.chunk, target.begin, need});
-    } else {
-      taken& gone = dice.pick(live);
-      gaps.give(gone.chunk, gone.begin, gone.count);
-      plain.mark(gone.chunk, gone.begin, gone.count, true);
-      gone = live.back();
-      live.pop_back();
-    }
+  for (int step = 0; step < 60; ++step) {
+    const std::uint64_t need = 256 * std::uint64_t{dice.between(1, 11)};
+    const auto found = gaps.tightest(need);
+    const auto expected = plain.tightest(need);
+    if (found.has_value() != expected.has_value()) FAIL("seed " << seed << ", step " << step << ": found or not");
+    if (found &&
+        (found->chunk != expected->chunk || found->begin != expected->begin || found->length != expected->length))
+      FAIL("seed " << seed << ", step " << step << ": another gap");
+    const auto frames = static_cast<std::uint32_t>((need - 1) / plain.frame + 1);
+    const chunk_gaps::gap target = found ? *found : gaps.open(frames);
+    if (!found) plain.is_free.emplace_back(frames * plain.frame / 256, true);
+    gaps.take(target, need);
+    plain.mark(target.chunk, target.begin, need);
   }
 }
 
@@ -186,24 +139,6 @@ void compare(std::uint64_t seed)
 TEST_CASE("gaps are those of a model that marks each unit of each chunk", "[chunk]")
 {
   for (std::uint64_t seed = 1; seed <= 150; ++seed) compare(seed);
-}
-
-TEST_CASE("what is free, or of no chunk, cannot be given back", "[chunk]")
-{
-  chunk_gaps gaps;
-  gaps.reset(frame_size{bytes{1'024}});
-  gaps.take(gaps.open(2), 1'024);
-  CHECK(gaps.frames_of(0) == 2);
-  CHECK_THROWS_AS(gaps.give(1, 0, 256), usage_error);
-  CHECK_THROWS_AS(gaps.give(0, 1'024, 256), usage_error);
-  CHECK_THROWS_AS(gaps.give(0, 768, 512), usage_error);
-  CHECK_THROWS_AS(gaps.give(0, 2'048, 256), usage_error);
-  gaps.give(0, 256, 256);
-  CHECK_THROWS_AS(gaps.give(0, 256, 256), usage_error);
-  CHECK_THROWS_AS(gaps.give(0, 0, 512), usage_error);
-  gaps.give(0, 0, 256);
-  gaps.give(0, 512, 512);
-  CHECK(gaps.tightest(2'048)->length == 2'048);  // one gap again
 }
 
 TEST_CASE("a longer gap that grows more slowly may become the tighter one", "[chunk]")
@@ -222,10 +157,9 @@ namespace best_fit_layout_test {
 
 using namespace chunkmem;
 
-TEST_CASE("best fit keeps the laws of layouts, of reuse and of search", "[chunk]")
+TEST_CASE("best fit keeps the laws of layouts and of search", "[chunk]")
 {
   conformance::chunk_layout_laws<best_fit_layout>();
-  conformance::reusing_layout_laws<best_fit_layout>(support::sanitized ? 3'000 : 30'000);
   conformance::searchable_layout_laws<best_fit_layout>();
 }
 
@@ -242,32 +176,6 @@ TEST_CASE("best fit looks for the least that is left over, in the rest of window
   CHECK(layout.place(bytes{512}) == chunk_place{3, 0, 1});
 }
 
-TEST_CASE("best fit uses again what was given back", "[chunk]")
-{
-  best_fit_layout layout;
-  layout.reset(bytes{1'024});
-  std::vector<chunk_place> places;
-  for (int tensor = 0; tensor < 8; ++tensor) places.push_back(layout.place(bytes{512}));
-  for (const chunk_place& place : places) layout.erase(place, bytes{512});
-  for (int tensor = 0; tensor < 4; ++tensor) CHECK(layout.place(bytes{1'000}).chunk < 4);
-  CHECK(layout.place(bytes{256}).chunk == 4);
-}
-
-TEST_CASE("best fit never hands out a used gap twice", "[chunk]")
-{
-  best_fit_layout layout;
-  layout.reset(bytes{25'600});
-  const chunk_place first = layout.place(bytes{2'560});
-  layout.place(bytes{2'560});
-  layout.place(bytes{10'240});
-  layout.place(bytes{2'560});
-  layout.erase(first, bytes{2'560});
-  CHECK(layout.place(bytes{1'280}) == chunk_place{0, 0, 1});
-  CHECK(layout.place(bytes{1'280}) ==
-        chunk_place{0, 1'280, 1});  // an ordered list that keeps the gap would say 0 again
-  CHECK(layout.place(bytes{1'280}) == chunk_place{0, 17'920, 1});
-}
-
 }  // namespace best_fit_layout_test
 
 namespace any_layout_test {
@@ -277,9 +185,7 @@ using namespace chunkmem;
 namespace {
 
 using any_of_ours = any_layout<append_layout, best_fit_layout, size_class_layout>;
-using any_that_reuses = any_layout<best_fit_layout, append_layout>;
-static_assert(arranging_layout<any_of_ours> && searchable_layout<any_of_ours> && !reusing_layout<any_of_ours>);
-static_assert(reusing_layout<any_that_reuses>);
+static_assert(arranging_layout<any_of_ours> && searchable_layout<any_of_ours>);
 static_assert(!searchable_layout<any_layout<append_layout, support::one_each_layout>>);
 
 }  // namespace
@@ -291,8 +197,6 @@ TEST_CASE("a layout chosen by name keeps the laws", "[chunk]")
     conformance::chunk_layout_laws(any_of_ours{name});
     conformance::searchable_layout_laws(any_of_ours{name});
   }
-  for (const std::string_view name : any_that_reuses::names)
-    conformance::reusing_layout_laws(1'000, any_that_reuses{name});
 }
 
 TEST_CASE("a layout chosen by name places as that layout does", "[chunk]")

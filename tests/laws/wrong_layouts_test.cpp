@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <conformance/chunk_layout.hpp>
-#include <conformance/reusing_layout.hpp>
 
 #include "verdict.hpp"
 
@@ -222,86 +221,6 @@ struct promises_a_constant : append_layout {
   bytes changes_at() const { return std::max(append_layout::changes_at(), 1_MiB); }
 };
 
-/// Hands out what came back, again and again.
-struct hands_out_twice : append_layout {
-  static constexpr std::string_view name = "hands_out_twice";
-  void reset(bytes size) { append_layout::reset(size), gap_size = 0; }
-  chunk_place place(bytes size) { return size.count() <= gap_size ? gap : append_layout::place(size); }
-  void erase(const chunk_place& place, bytes size)
-  {
-    append_layout::erase(place, size);
-    gap = place, gap_size = size.count();
-  }
-  chunk_place gap;
-  std::uint64_t gap_size = 0;
-};
-
-/// Places a group one by one.
-struct splits_groups : append_layout {
-  static constexpr std::string_view name = "splits_groups";
-  bool place_together(std::span<const bytes> sizes, std::span<chunk_place> places)
-  {
-    append_layout trial = *this;
-    if (!trial.place_together(sizes, places)) return false;
-    for (std::size_t index = 0; index < sizes.size(); ++index) places[index] = place(sizes[index]);
-    return true;
-  }
-};
-
-/// Has no groups.
-struct refuses_groups : append_layout {
-  static constexpr std::string_view name = "refuses_groups";
-  bool place_together(std::span<const bytes>, std::span<chunk_place>) { return false; }
-};
-
-/// Adds the sizes of a group without what aligns them.
-struct adds_bare_sizes : append_layout {
-  static constexpr std::string_view name = "adds_bare_sizes";
-  bool place_together(std::span<const bytes> sizes, std::span<chunk_place> places)
-  {
-    bytes total;
-    for (const bytes size : sizes) total += size;
-    const bytes one[] = {total};
-    chunk_place first[1];
-    append_layout trial = *this;
-    const bool fits = trial.place_together(sizes, places);
-    if (!fits || !append_layout::place_together(one, first)) return false;
-    for (std::size_t index = 0; index < sizes.size(); first[0].offset += sizes[index++].count())
-      places[index] = first[0];
-    return true;
-  }
-};
-
-/// Writes places until one does not fit.
-struct writes_places_of_refused_groups : append_layout {
-  static constexpr std::string_view name = "writes_places_of_refused_groups";
-  bool place_together(std::span<const bytes> sizes, std::span<chunk_place> places)
-  {
-    const append_layout before = *this;
-    if (append_layout::place_together(sizes, places)) return true;
-    places[0] = append_layout::place(sizes[0]);
-    static_cast<append_layout&>(*this) = before;
-    return false;
-  }
-};
-
-/// Leaves the chunk open that it opened for a group, also where the group did not fit.
-struct opens_for_refused_groups : append_layout {
-  static constexpr std::string_view name = "opens_for_refused_groups";
-  bool place_together(std::span<const bytes> sizes, std::span<chunk_place> places)
-  {
-    if (append_layout::place_together(sizes, places)) return true;
-    (void)append_layout::place(bytes{1});
-    return false;
-  }
-};
-
-/// Expects that every place that comes back is one of its own.
-struct erases_without_a_look : append_layout {
-  static constexpr std::string_view name = "erases_without_a_look";
-  void erase(const chunk_place&, bytes) {}
-};
-
 template <class Policy>
 laws::verdict judge(std::string_view law)
 {
@@ -312,12 +231,6 @@ laws::verdict judge_search(std::string_view law)
 {
   return {Policy::name, law, conformance::mistake_in_searchable_layout<Policy>()};
 }
-template <class Policy>
-laws::verdict judge_reuse(std::string_view law)
-{
-  return {Policy::name, law, conformance::mistake_in_reusing_layout<Policy>(2'000)};
-}
-
 }  // namespace
 
 TEST_CASE("the laws of layouts hold for one chunk after the other", "[laws][layout]")
@@ -352,13 +265,6 @@ const laws::verdicts& laws::wrong_layouts()
       judge_search<promises_a_unit_too_much>("places change before changes_at"),
       judge_search<promises_nothing>("changes_at is no larger frame"),
       judge_search<promises_a_constant>("places change before changes_at"),
-      judge_reuse<hands_out_twice>("two tensors share a byte"),
-      judge_reuse<splits_groups>("a group lies in two chunks"),
-      judge_reuse<refuses_groups>("a group that fits was refused"),
-      judge_reuse<adds_bare_sizes>("a place is not aligned"),
-      judge_reuse<writes_places_of_refused_groups>("a refused group got places"),
-      judge_reuse<opens_for_refused_groups>("a refused group changed something"),
-      judge_reuse<erases_without_a_look>("erasing from a chunk that was never opened was no usage_error"),
   };
   return all;
 }

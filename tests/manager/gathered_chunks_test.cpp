@@ -92,10 +92,10 @@ struct rig {
         m{memory, {.chunk_bytes = frame}, sharding::gathering<collective::self>{ranks, memory.adopt()}}
   {
     whole = m.add<std::uint8_t>({frame.count()}, role::gathered);
-    m.gathered().add(whole.id, 3, false);
+    m.gathered().tensors().add(whole.id, 3, false);
     share = m.add<float>({64}, role::parameter);
     other = m.add<float>({64}, role::activation);
-    m.gathered().derive(whole.id, share.id, 0);
+    m.gathered().tensors().derive(whole.id, share.id, 0);
   }
   /// While this pin lives the share may change.
   auto change() { return m.acquire(whole, access::write, memory_location::host); }
@@ -179,9 +179,9 @@ struct told_rig {
   {
     for (const std::uint32_t label : {30U, 31U}) {
       wholes.push_back(m.add<std::uint8_t>({frame.count()}, role::gathered));
-      m.gathered().add(wholes.back().id, label, false);
+      m.gathered().tensors().add(wholes.back().id, label, false);
       shares.push_back(m.add<float>({16}, role::parameter));
-      m.gathered().derive(wholes.back().id, shares.back().id, 128);
+      m.gathered().tensors().derive(wholes.back().id, shares.back().id, 128);
     }
     gradients = m.add<float>({64}, role::activation);
     for (std::size_t index = 0; index < wholes.size(); ++index) {

@@ -63,7 +63,7 @@ struct recording_site {
   template <class Driver, class Visit>
   static void for_each_missing(Driver& driver, Visit visit)
   {
-    cm::optimizer::detail::counts_own_tensors::for_each_missing(driver, visit);
+    cm::optimizer::detail::decided_by_caller::for_each_missing(driver, visit);
   }
   void end(step_decision decided, const cm::optimizer::step_options&) const
   {

@@ -146,29 +146,6 @@ TEST_CASE("where the host has no room for all states, the device updates what it
   CHECK(found.plan.host_peak <= share.host_bytes);
 }
 
-TEST_CASE("for a size of chunks that is given the split is the one that a plan of memory settles for it", "[planner]")
-{
-  for (const bytes host : {1_MiB, bytes{8 * workload::parameters_of(tiny_plan::least_shape)}}) {
-    const auto share = tiny_plan::share_of(200_KiB, host);
-    const memory_plan_choice whole = plan_memory(tiny_plan::least_shape, {}, share, tiny_plan::settings());
-    REQUIRE(whole.fits);
-    rank_settings settings = tiny_plan::settings();
-    settings.chunk_elements = whole.plan.chunk_bytes.count() / 2 - 1;  // rounded up
-    std::vector<plan_trial> told;
-    const memory_plan_choice found = plan_update_share(tiny_plan::least_shape, {}, share, settings,
-                                                       [&](const plan_trial& it) { told.push_back(it); });
-    REQUIRE(found.fits);
-    CHECK(told == found.trials);
-    CHECK(found.trials.size() <= most_split_trials);
-    CHECK(found.trials == whole.trials);  // a model with one size
-    CHECK(found.plan == whole.plan);
-  }
-  const memory_plan_choice refused =
-      plan_update_share(tiny_plan::least_shape, {}, tiny_plan::share_of(20_KiB, 90_KiB), tiny_plan::settings());
-  CHECK_FALSE(refused.fits);
-  CHECK_FALSE(refused.why_not.empty());
-}
-
 TEST_CASE("where nothing fits the bytes that are missing are named, and with them a plan is there", "[planner]")
 {
   auto share = tiny_plan::share_of(20_KiB, 90_KiB);

@@ -278,9 +278,10 @@ TEST_CASE("gradients of ranks are done in each micro-batch, and mistakes with th
 
 TEST_CASE("the span of a gradient of ranks without a name keeps the gradient while a loop walks over it", "[sharding]")
 {
-  using gradient = decltype(std::declval<cm::sharded_model<cm::backend::host_arena, cm::collective::self>&>().gradient(
-      cm::tensor<float>{}));
-  STATIC_REQUIRE(std::is_same_v<decltype(std::declval<gradient>().span()), cm::held_span<float, gradient>>);
+  using model = cm::sharded_model<cm::backend::host_arena, cm::collective::self>;
+  using gradient = decltype(std::declval<model&>().gradient(cm::tensor<float>{}));
+  STATIC_REQUIRE(
+      std::is_same_v<decltype(std::declval<gradient>().span()), cm::held_span<float, model::pin_type<float>>>);
   STATIC_REQUIRE(std::is_same_v<decltype(std::declval<const gradient&>().span()), std::span<float>>);
 }
 

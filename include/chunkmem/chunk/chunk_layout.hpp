@@ -30,7 +30,7 @@ struct chunk_place {
 /// reset a model starts with chunk 0 and opens chunks in order; places are aligned to `tensor_alignment`, disjoint and
 /// inside their chunk; a chunk has as many frames as its largest tensor needs; the same sizes give the same places; a
 /// frame that is no positive multiple of `tensor_alignment` is a usage_error. It may do more, and say so by more
-/// operations: see arranging_layout, reusing_layout and searchable_layout.
+/// operations: see arranging_layout and searchable_layout.
 template <class Layout>
 concept chunk_layout = names_itself<Layout> && std::same_as<typename Layout::policy_kind, layout_kind> &&
                        std::semiregular<Layout> && requires(Layout layout, bytes count) {
@@ -51,29 +51,11 @@ concept arranging_layout =
       layout.arrange(sizes, places);
     };
 
-/// A layout whose places can be given back, and which can put several tensors into one chunk or none of them.
-///
-/// `erase(place, size)` takes what `place` gave for that size; its bytes may be handed out again, never to two at once.
-/// A chunk keeps its length for good. `place_together(sizes, places)` puts the tensors, say those of one module, into
-/// one chunk; it returns false, with nothing changed, where they do not fit into a chunk of the frames that the largest
-/// of them needs.
-/// Laws: places of live tensors are aligned, disjoint and inside their chunk after any sequence of calls; sizes beyond
-/// the numbers of a chunk throw size_overflow, with nothing changed; erasing what was not placed is a usage_error where
-/// the layout can see it.
-template <class Layout>
-concept reusing_layout = chunk_layout<Layout> && requires(Layout layout, const chunk_place& place, bytes size,
-                                                          std::span<const bytes> sizes, std::span<chunk_place> places) {
-  layout.erase(place, size);
-  {
-    layout.place_together(sizes, places)
-  } -> std::same_as<bool>;
-};
-
 /// A layout that knows how far its decisions reach, which makes a search over frame sizes exact.
 ///
 /// `changes_at()` is a frame size above the current one, and with every frame between the two the same tensors get the
 /// same chunks, offsets and numbers of frames as they did since the reset. The larger it is, the faster is the search.
-/// `bytes{UINT64_MAX}` where no larger frame changes anything; after an erasure it means nothing.
+/// `bytes{UINT64_MAX}` where no larger frame changes anything.
 /// Every comparison of a layout asks whether something fits; what did not fit `frames * frame - used` fits from
 /// `(used + padded) / frames` on.
 template <class Layout>

@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
-#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -29,8 +28,7 @@ namespace chunkmem::inline v0 {
 ///
 /// Neighbours in the model become neighbours in a chunk, and nothing else does. Poor for bytes: up to a third of the
 /// chunks stays empty where `size_class_layout` fills them. What does not fit the rest of a chunk opens the next one;
-/// what is larger than a frame gets a window of frames for itself. Bytes that are given back are used again only where
-/// they are the last ones of the open chunk.
+/// what is larger than a frame gets a window of frames for itself.
 /// Source: PatrickStar's append order (Fang et al. 2021, arXiv 2108.05818). Cost: O(1) for each tensor.
 class append_layout {
  public:
@@ -42,39 +40,23 @@ class append_layout {
   constexpr chunk_place place(bytes size)
   {
     const std::uint64_t padded = frame_size::padded(size);
-    return put(padded, padded);
-  }
-
-  constexpr bool place_together(std::span<const bytes> sizes, std::span<chunk_place> places)
-  {
-    expects(sizes.size() == places.size(), "a layout needs one place for each size");
-    bytes total;
-    std::uint64_t largest = 0;
-    for (const bytes size : sizes) {
-      total += bytes{frame_size::padded(size)};
-      largest = std::max(largest, frame_size::padded(size));
+    const std::uint32_t frames = frame_.frames_for(padded);
+    note(frame_.fewer_from(padded));
+    if (frames > 1) {
+      open_ = false;  // what follows is not put back into an older chunk: the order of chunks is the order of use
+      return {next_chunk_++, 0, frames};
     }
-    const std::uint32_t frames = frame_.frames_for(largest);
-    if (total > bytes{frame_.count()} * frames) {
-      note(frame_size::holds_from(total.count(), frames));
-      return false;
+    if (open_ && frame_.count() - used_ < padded) {
+      note(frame_size::holds_from(used_ + padded, 1));
+      open_ = false;
     }
-    if (sizes.empty()) return true;
-    chunk_place next = put(total.count(), largest);
-    for (std::size_t index = 0; index < sizes.size(); ++index) {
-      places[index] = next;
-      next.offset += frame_size::padded(sizes[index]);
+    if (!open_) {
+      current_ = next_chunk_++;
+      used_ = 0;
+      open_ = true;
     }
-    return true;
-  }
-
-  constexpr void erase(const chunk_place& place, bytes size)
-  {
-    const std::uint64_t end = place.offset + frame_size::padded(size);
-    const bool in_open = open_ && place.chunk == current_;
-    expects(place.chunk < next_chunk_ && (!in_open || end <= used_),
-            "a place was given back that this layout did not give");
-    if (in_open && end == used_) used_ = place.offset;
+    used_ += padded;
+    return {current_, used_ - padded, 1};
   }
 
   [[nodiscard]] constexpr bytes changes_at() const noexcept { return bytes{changes_}; }
@@ -83,28 +65,6 @@ class append_layout {
 
  private:
   explicit constexpr append_layout(frame_size frame) : frame_{frame} {}
-
-  /// Bytes that lie together, in a chunk that its largest tensor needs.
-  constexpr chunk_place put(std::uint64_t total, std::uint64_t largest)
-  {
-    const std::uint32_t frames = frame_.frames_for(largest);
-    note(frame_.fewer_from(largest));
-    if (frames > 1) {
-      open_ = false;  // what follows is not put back into an older chunk: the order of chunks is the order of use
-      return {next_chunk_++, 0, frames};
-    }
-    if (open_ && frame_.count() - used_ < total) {
-      note(frame_size::holds_from(used_ + total, 1));
-      open_ = false;
-    }
-    if (!open_) {
-      current_ = next_chunk_++;
-      used_ = 0;
-      open_ = true;
-    }
-    used_ += total;
-    return {current_, used_ - total, 1};
-  }
 
   constexpr void note(std::uint64_t other_frame) noexcept { changes_ = std::min(changes_, other_frame); }
 
@@ -116,18 +76,17 @@ class append_layout {
   bool open_ = false;
 };
 
-static_assert(reusing_layout<append_layout> && searchable_layout<append_layout>);
+static_assert(searchable_layout<append_layout>);
 
-/// The free bytes of chunks: finds the tightest gap for a tensor, and joins what is given back with its neighbours.
+/// The free bytes of chunks: finds the tightest gap for a tensor.
 ///
 ///     chunk_gaps gaps;
 ///     gaps.reset(frame_size{1_MiB});
 ///     if (!gaps.tightest(512)) gaps.open(1);  // no gap is that large: one more chunk
 ///     gaps.take(*gaps.tightest(512), 512);
-///     gaps.give(0, 0, 512);
 ///
-/// A gap is one entry in two orders, by place and by size, and no two gaps touch: that is what keeps a byte from being
-/// handed out twice. Cost: O(log gaps) for each call, times the number of different chunk lengths for a search.
+/// Each chunk has one gap at most, at its end. Cost: O(log gaps) for each call, times the number of different chunk
+/// lengths for a search.
 class chunk_gaps {
  public:
   struct gap {
@@ -141,7 +100,6 @@ class chunk_gaps {
     frame_ = frame;
     frames_of_.clear();
     kinds_.clear();
-    by_place_.clear();
     by_size_.clear();
     changes_ = frame_size::never;
   }
@@ -154,7 +112,7 @@ class chunk_gaps {
     frames_of_.push_back(frames);
     if (const auto at = find_kind(frames); at == kinds_.end() || at->frames != frames)
       kinds_.insert(at, {frames, false});
-    add(chunk, 0, length);
+    by_size_.insert({frames, length, chunk, 0});
     return {chunk, 0, length};
   }
 
@@ -181,55 +139,21 @@ class chunk_gaps {
   /// The first bytes of a gap are free no more.
   void take(const gap& from, std::uint64_t count)
   {
-    auto where = by_place_.extract({from.chunk, from.begin});
     auto size = by_size_.extract({frames_of_[from.chunk], from.length, from.chunk, from.begin});
     if (from.length == count) {
       find_kind(frames_of_[from.chunk])->has_full = true;
       return;
     }
-    where.key().begin += count;
-    where.mapped() -= count;
     size.value().begin += count;
     size.value().length -= count;
-    by_place_.insert(std::move(where));
     by_size_.insert(std::move(size));
   }
 
-  /// @throws usage_error   bytes that are free, or of no chunk; nothing changed
-  void give(std::uint32_t chunk, std::uint64_t begin, std::uint64_t count)
-  {
-    constexpr auto not_taken = "a place was given back that this layout did not give";
-    expects(chunk < frames_of_.size(), not_taken);
-    const std::uint64_t whole = frame_.count() * frames_of_[chunk];
-    expects(begin <= whole && count <= whole - begin, not_taken);
-    std::uint64_t end = begin + count;
-    const auto after = by_place_.lower_bound({chunk, begin});
-    const bool has_after = after != by_place_.end() && after->first.chunk == chunk;
-    const bool has_before = after != by_place_.begin() && std::prev(after)->first.chunk == chunk;
-    expects(!has_after || end <= after->first.begin, not_taken);
-    expects(!has_before || std::prev(after)->first.begin + std::prev(after)->second <= begin, not_taken);
-    const auto before = has_before ? std::prev(after) : by_place_.end();
-    if (has_after && after->first.begin == end) {
-      end += after->second;
-      remove(after);
-    }
-    if (has_before && before->first.begin + before->second == begin) {
-      begin = before->first.begin;
-      remove(before);
-    }
-    add(chunk, begin, end - begin);
-  }
-
   [[nodiscard]] std::uint32_t frames_of(std::uint32_t chunk) const noexcept { return frames_of_[chunk]; }
-  /// With frames below it every search since the reset finds the same, if nothing was given back.
+  /// With frames below it every search since the reset finds the same.
   [[nodiscard]] std::uint64_t changes_at() const noexcept { return changes_; }
 
  private:
-  struct place {
-    std::uint32_t chunk;
-    std::uint64_t begin;
-    [[nodiscard]] auto operator<=>(const place&) const noexcept = default;
-  };
   struct key {
     std::uint32_t frames;
     std::uint64_t length;
@@ -248,16 +172,6 @@ class chunk_gaps {
     return std::lower_bound(kinds_.begin(), kinds_.end(), frames,
                             [](const kind& it, std::uint32_t wanted) { return it.frames < wanted; });
   }
-  void add(std::uint32_t chunk, std::uint64_t begin, std::uint64_t length)
-  {
-    by_place_.insert({{chunk, begin}, length});
-    by_size_.insert({frames_of_[chunk], length, chunk, begin});
-  }
-  void remove(std::map<place, std::uint64_t>::iterator at)
-  {
-    by_size_.erase({frames_of_[at->first.chunk], at->second, at->first.chunk, at->first.begin});
-    by_place_.erase(at);
-  }
   /// A gap at the end of a chunk grows by `frames` bytes with each byte of the frame.
   void note(std::uint64_t missing, std::uint32_t frames) noexcept
   {
@@ -267,7 +181,6 @@ class chunk_gaps {
   frame_size frame_;
   sequence<std::uint32_t> frames_of_;  // by chunk
   sequence<kind> kinds_;               // the different lengths, ascending
-  std::map<place, std::uint64_t> by_place_;
   std::set<key> by_size_;
   std::uint64_t changes_ = frame_size::never;
 };
@@ -276,9 +189,8 @@ class chunk_gaps {
 ///
 ///     manager<backend::host_arena, best_fit_layout> m{memory};
 ///
-/// Good where sizes vary, and where tensors come and go: what is given back is used again. The rest of a window of
-/// several frames is filled too. Poor for neighbours: a small tensor may land in a chunk that is used at quite another
-/// time.
+/// Good where sizes vary. The rest of a window of several frames is filled too. Poor for neighbours: a small tensor may
+/// land in a chunk that is used at quite another time.
 /// Source: best fit (Johnson 1973). Cost: O(log chunks) for each tensor.
 class best_fit_layout {
  public:
@@ -295,59 +207,28 @@ class best_fit_layout {
   chunk_place place(bytes size)
   {
     const std::uint64_t padded = frame_size::padded(size);
-    return put(padded, padded);
+    const std::uint32_t frames = frame_.frames_for(padded);
+    changes_ = std::min(changes_, frame_.fewer_from(padded));
+    const auto found = gaps_.tightest(padded);
+    const chunk_gaps::gap target = found ? *found : gaps_.open(frames);
+    gaps_.take(target, padded);
+    return {target.chunk, target.begin, gaps_.frames_of(target.chunk)};
   }
-
-  bool place_together(std::span<const bytes> sizes, std::span<chunk_place> places)
-  {
-    expects(sizes.size() == places.size(), "a layout needs one place for each size");
-    bytes total;
-    std::uint64_t largest = 0;
-    for (const bytes size : sizes) {
-      total += bytes{frame_size::padded(size)};
-      largest = std::max(largest, frame_size::padded(size));
-    }
-    const std::uint32_t frames = frame_.frames_for(largest);
-    if (total > bytes{frame_.count()} * frames) {
-      changes_ = std::min(changes_, frame_size::holds_from(total.count(), frames));
-      return false;
-    }
-    if (sizes.empty()) return true;
-    chunk_place next = put(total.count(), largest);
-    for (std::size_t index = 0; index < sizes.size(); ++index) {
-      places[index] = next;
-      next.offset += frame_size::padded(sizes[index]);
-    }
-    return true;
-  }
-
-  void erase(const chunk_place& place, bytes size) { gaps_.give(place.chunk, place.offset, frame_size::padded(size)); }
 
   [[nodiscard]] bytes changes_at() const noexcept { return bytes{std::min(changes_, gaps_.changes_at())}; }
 
  private:
-  /// Bytes that lie together, in a chunk that its largest tensor needs.
-  chunk_place put(std::uint64_t total, std::uint64_t largest)
-  {
-    const std::uint32_t frames = frame_.frames_for(largest);
-    changes_ = std::min(changes_, frame_.fewer_from(largest));
-    const auto found = gaps_.tightest(total);
-    const chunk_gaps::gap target = found ? *found : gaps_.open(frames);
-    gaps_.take(target, total);
-    return {target.chunk, target.begin, gaps_.frames_of(target.chunk)};
-  }
-
   frame_size frame_;
   chunk_gaps gaps_;
   std::uint64_t changes_ = frame_size::never;
 };
 
-static_assert(reusing_layout<best_fit_layout> && searchable_layout<best_fit_layout>);
+static_assert(searchable_layout<best_fit_layout>);
 
 /// A layout chosen when the program runs: `any_layout<append_layout, size_class_layout>{"size_class_layout"}`.
 ///
-/// It arranges as the chosen one does, or one by one where that cannot arrange; it gives places back, and can be
-/// searched, where all of the list can. Cost: one indirect call more for each tensor.
+/// It arranges as the chosen one does, or one by one where that cannot arrange. It can be searched where all of the
+/// list can. Cost: one indirect call more for each tensor.
 template <chunk_layout... Layouts>
 class any_layout : public policy_choice<Layouts...> {
  public:
@@ -365,16 +246,6 @@ class any_layout : public policy_choice<Layouts...> {
   void arrange(std::span<const bytes> sizes, std::span<chunk_place> places)
   {
     this->ask([&](auto& it) { place_all(it, sizes, places); });
-  }
-  void erase(const chunk_place& place, bytes size)
-    requires(reusing_layout<Layouts> && ...)
-  {
-    this->ask([&](auto& it) { it.erase(place, size); });
-  }
-  bool place_together(std::span<const bytes> sizes, std::span<chunk_place> places)
-    requires(reusing_layout<Layouts> && ...)
-  {
-    return this->ask([&](auto& it) { return it.place_together(sizes, places); });
   }
   [[nodiscard]] bytes changes_at() const
     requires(searchable_layout<Layouts> && ...)

@@ -122,24 +122,15 @@ class gathered_chunks {
 
 /// What a sharded model does with a manager, beside accesses: `m.gathered()`. A view of the manager.
 ///
-/// `add` and `derive` declare tensors that are made whole from the shares of all ranks, `add_summed` tensors that all
-/// ranks add up; `gather_now` and `sum` are the collectives on their chunks. Every rank calls them in the same order.
+/// `tensors()` declares tensors that are made whole from the shares of all ranks, and those that all ranks add up;
+/// `gather_now` and `sum` are the collectives on their chunks. Every rank calls them in the same order.
 template <class Engine>
 class gathered_access {
  public:
   explicit gathered_access(Engine& engine) noexcept : engine_{&engine} {}
 
-  /// @param label   of it, the same on every rank   @pre nothing is placed yet
-  /// @param keeps   it has a place on the host too and is gathered by `gather_now`; else each load gathers it
-  void add(tensor_id whole, std::uint32_t label, bool keeps) { engine_->gathered().add(whole, label, keeps); }
-  /// A part of this rank's share of `whole`. @param begin   of it in `whole` [bytes]   @pre as above
-  /// @param from   the list that has it, as in gathered_chunks
-  void derive(tensor_id whole, tensor_id share, std::uint64_t begin, list_id from = value_list)
-  {
-    engine_->gathered().derive(whole, share, begin, from);
-  }
-  /// `sum` is called for this tensor before it is dropped. @pre nothing is placed yet
-  void add_summed(tensor_id whole) { engine_->gathered().add_summed(whole); }
+  /// The tensors, to be declared. @pre nothing is placed yet
+  [[nodiscard]] gathered_chunks& tensors() noexcept { return engine_->gathered(); }
   /// The share has a master that was made from it. @pre everything is placed
   [[nodiscard]] bool has_master(tensor_id share) const noexcept
   {
@@ -147,13 +138,8 @@ class gathered_access {
     const slot_id master = tensors.master_of(tensors.value_slot(share));
     return master != slot_id::none && tensors[master].state != tensor_state::free;
   }
-  /// The gradient of this share has taken its bytes: what is gathered from it would be no weights. @pre everything is
-  /// placed
-  [[nodiscard]] bool is_overwritten(tensor_id share) const noexcept
-  {
-    return engine_->tensors()[engine_->tensors().value_slot(share)].state == tensor_state::gradient;
-  }
-  /// Such a tensor was to be read all the same: from the next iteration on the gradient has bytes of its own.
+  /// A tensor was to be gathered from this share, whose gradient has taken its bytes: from the next iteration on the
+  /// gradient has bytes of its own.
   void keep_apart(tensor_id share) noexcept
   {
     engine_->gradients().places().keep_apart(engine_->tensors().value_slot(share));

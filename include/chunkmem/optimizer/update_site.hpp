@@ -131,20 +131,17 @@ concept update_site =
       site.end(decision, options);
     };
 
-/// The tensors of a manager that holds the whole model are counted as they are declared.
-struct counts_own_tensors {
+/// The calling thread decides, from the measures of all gradients, and each update overwrites its whole value. The
+/// tensors of a manager that holds the whole model are counted as they are declared.
+struct decided_by_caller {
+  static constexpr bool counts_in_kernel = true;
+
   [[nodiscard]] static constexpr std::size_t tensors(std::size_t own) noexcept { return own; }
   template <class Driver, class Visit>
   static void for_each_missing(Driver& driver, Visit visit)
   {
     driver.for_each_missing([&](tensor_handle parameter, const auto&) { visit(index_of(parameter.id)); });
   }
-};
-
-/// The calling thread decides, from the measures of all gradients, and each update overwrites its whole value.
-struct decided_by_caller : counts_own_tensors {
-  static constexpr bool counts_in_kernel = true;
-
   static void begin() noexcept {}
   template <class Driver>
   static void decide(Driver& driver)

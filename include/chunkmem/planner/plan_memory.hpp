@@ -58,8 +58,6 @@ struct memory_plan_choice {
   std::vector<plan_trial> trials;  ///< all candidates, in the order of their simulations
 };
 
-/// The most simulations that plan_update_share asks for.
-inline constexpr std::uint32_t most_split_trials = 48;
 /// The most simulations that plan_memory asks for.
 inline constexpr std::uint32_t most_plan_trials = 96;
 
@@ -321,27 +319,6 @@ template <class Trials>
   return made;
 }
 
-/// plan_memory and plan_update_share: a search over these sizes of own chunks.
-template <eviction_policy Eviction, transfer_policy Transfer, class Progress>
-[[nodiscard]] memory_plan_choice search_plan(const workload::transformer_shape& shape,
-                                             const workload::training_setup& setup, const workload::rank_share& share,
-                                             const rank_settings& settings, std::vector<std::uint64_t> sizes,
-                                             std::uint32_t most, Progress& progress)
-{
-  plan_trials trials{
-      [&](const rank_settings& each) { return forecast_training<Eviction, Transfer>(shape, setup, share, each); },
-      settings, most, progress};
-  const std::uint64_t own = (workload::parameters_of(shape) + share.ranks - 1) / share.ranks;
-  plan_search search{trials,
-                     own,
-                     capacities_of(share, settings)[tier::host],
-                     std::move(sizes),
-                     share.ranks > 1 ? settings.gather_units : 0,
-                     step_bound_of(shape, setup, share, settings).best.on_device};
-  search.run();
-  return choice_of(trials, plan_fingerprint(shape, setup, share, settings), share.rates, settings.reached_share);
-}
-
 }  // namespace detail
 
 /// Chooses the chunk size, the place where each chunk is updated, and the room for gathered groups, together. It
@@ -380,27 +357,19 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
                                              const rank_settings& settings = {}, Progress&& progress = {})
 {
   settings.check(), share.check();
-  return detail::search_plan<Eviction, Transfer>(shape, setup, share, settings, chunk_candidates(shape, share.ranks),
-                                                 most_plan_trials, progress);
-}
-
-/// Chooses the place where each chunk is updated and the room for gathered groups, as plan_memory does, for the chunk
-/// size that `settings` name.
-///
-/// Good where the chunk size is given: at most `most_split_trials` simulations. The share in `settings` is not looked
-/// at.
-/// @return, @throws   as plan_memory
-template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned,
-          class Progress = no_progress>
-  requires std::is_invocable_v<Progress&, const plan_trial&>
-[[nodiscard]] memory_plan_choice plan_update_share(const workload::transformer_shape& shape,
-                                                   const workload::training_setup& setup,
-                                                   const workload::rank_share& share,
-                                                   const rank_settings& settings = {}, Progress&& progress = {})
-{
-  settings.check(), share.check();
-  return detail::search_plan<Eviction, Transfer>(shape, setup, share, settings, {own_elements(settings.chunk_elements)},
-                                                 most_split_trials, progress);
+  detail::plan_trials trials{
+      [&](const rank_settings& each) { return forecast_training<Eviction, Transfer>(shape, setup, share, each); },
+      settings, most_plan_trials, progress};
+  const std::uint64_t own = (workload::parameters_of(shape) + share.ranks - 1) / share.ranks;
+  detail::plan_search search{trials,
+                             own,
+                             capacities_of(share, settings)[tier::host],
+                             chunk_candidates(shape, share.ranks),
+                             share.ranks > 1 ? settings.gather_units : 0,
+                             step_bound_of(shape, setup, share, settings).best.on_device};
+  search.run();
+  return detail::choice_of(trials, plan_fingerprint(shape, setup, share, settings), share.rates,
+                           settings.reached_share);
 }
 
 }  // namespace planner

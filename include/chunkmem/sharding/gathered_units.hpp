@@ -153,15 +153,15 @@ class gathered_units {
     });
     if (it.is_trained) {
       it.gradients = m.template add<std::uint8_t>({it.elements * size_of(it.gradient_type)}, role::activation);
-      m.gathered().add_summed(it.gradients.id);
+      m.gathered().tensors().add_summed(it.gradients.id);
     }
     it.share = with_element(it.type, [&]<class Element>(Element) -> tensor_handle {
       return m.template add<Element>({it.share_elements}, it.is_trained ? role::parameter : role::frozen, group);
     });
     m.name(it.share, std::string{unit_prefix} + std::to_string(index));
-    m.gathered().derive(it.whole.id, it.share.id, it.share_begin * size_of(it.type));
+    m.gathered().tensors().derive(it.whole.id, it.share.id, it.share_begin * size_of(it.type));
     for (const unit_tensors::version& each : it.versions)
-      m.gathered().derive(each.whole.id, it.share.id, it.share_begin * size_of(it.type), each.from);
+      m.gathered().tensors().derive(each.whole.id, it.share.id, it.share_begin * size_of(it.type), each.from);
     std::vector<share_run> runs;
     for (const tensor_part& part : it.parts)
       runs.push_back({part.begin - it.share_begin, part.elements, id_of(part.tensor), part.first, false});
@@ -172,7 +172,7 @@ class gathered_units {
   static tensor<std::uint8_t> add_whole(Manager& m, const unit_tensors& it, std::uint32_t label)
   {
     const auto whole = m.template add<std::uint8_t>({it.elements * size_of(it.type)}, role::gathered);
-    m.gathered().add(whole.id, label, it.is_kept);
+    m.gathered().tensors().add(whole.id, label, it.is_kept);
     return whole;
   }
 

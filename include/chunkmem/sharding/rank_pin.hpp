@@ -59,14 +59,14 @@ class rank_pin {
 
  public:
   using element_type = Element;
-  using unit_pin = typename Manager::template pin_type<const std::uint8_t>;
+  using unit_pin = typename Manager::template pin_type<
+      std::conditional_t<std::is_const_v<Element>, const std::uint8_t, std::uint8_t>>;
   using plain_pin = typename Manager::template pin_type<Element>;
 
   rank_pin() = default;
-  /// Of a weight that is read. @param first   its first element in the unit
+  /// Of a weight that is read, or a gradient. @param first   its first element in the unit
   rank_pin(unit_pin&& unit, tensor<mutable_element> of, std::uint64_t first, std::uint64_t elements, agent stream)
-    requires std::is_const_v<Element>
-      : unit_{std::move(unit)}, of_{of}, first_{first}, elements_{elements}, stream_{stream}
+      : unit_{std::move(unit)}, is_in_unit_{true}, of_{of}, first_{first}, elements_{elements}, stream_{stream}
   {
   }
   /// Of a tensor of this rank's own.
@@ -84,13 +84,9 @@ class rank_pin {
   [[nodiscard]] Element* data() const&
   {
     if (fill_ != nullptr) return fill_->all.data();
-    if constexpr (std::is_const_v<Element>) {
-      if (unit_.is_live()) {
-        const std::uint8_t* const begin = unit_.data();
-        return begin == nullptr ? nullptr : reinterpret_cast<Element*>(begin) + first_;
-      }
-    }
-    return own_.data();
+    if (!is_in_unit_) return own_.data();
+    auto* const begin = unit_.data();
+    return begin == nullptr ? nullptr : reinterpret_cast<Element*>(begin) + first_;
   }
   Element* data() const&& = delete;
   /// For functions that take a pointer. @throws usage_error   as data()
@@ -101,7 +97,7 @@ class rank_pin {
   [[nodiscard]] std::span<Element> span() const&
   {
     if (fill_ != nullptr) return fill_->all;
-    if (!unit_.is_live()) return own_.span();
+    if (!is_in_unit_) return own_.span();
     return unit_.span().empty() ? std::span<Element>{}
                                 : std::span<Element>{data(), static_cast<std::size_t>(elements_)};
   }
@@ -115,7 +111,7 @@ class rank_pin {
     requires std::is_const_v<Element>
   {
     if (fill_ != nullptr) return fill_->all;
-    expects(!unit_.is_live(),
+    expects(!is_in_unit_,
             "a weight that was acquired with access::read was to be written (acquire it with access::write)");
     return own_.writable();
   }
@@ -136,6 +132,7 @@ class rank_pin {
 
  private:
   unit_pin unit_;
+  bool is_in_unit_ = false;
   plain_pin own_;
   std::unique_ptr<filling<mutable_element, Manager>> fill_;
   tensor<mutable_element> of_;
@@ -150,45 +147,15 @@ class rank_pin {
 ///     for (float& it : gradient.span()) it = gradient.beta() == 0 ? of_this_rank : it + of_this_rank;
 ///     model.gradient_done(std::move(gradient));
 template <element Element, class Manager>
-class rank_gradient {
+class rank_gradient : public rank_pin<Element, Manager> {
  public:
-  using element_type = Element;
-  using unit_pin = typename Manager::template pin_type<std::uint8_t>;
-
-  rank_gradient(unit_pin&& unit, tensor_handle of, std::uint64_t first, std::uint64_t elements, bool adds)
-      : unit_{std::move(unit)}, of_{of}, first_{first}, elements_{elements}, beta_{adds ? 1.0F : 0.0F}
+  rank_gradient(rank_pin<Element, Manager>&& from, bool adds) noexcept
+      : rank_pin<Element, Manager>{std::move(from)}, beta_{adds ? 1.0F : 0.0F}
   {
   }
-
-  [[nodiscard]] Element* data() const&
-  {
-    std::uint8_t* const begin = unit_.data();
-    return begin == nullptr ? nullptr : reinterpret_cast<Element*>(begin) + first_;
-  }
-  Element* data() const&& = delete;
-  operator Element*() const& { return data(); }
-  operator Element*() const&& = delete;
-  [[nodiscard]] std::span<Element> span() const&
-  {
-    return unit_.span().empty() ? std::span<Element>{}
-                                : std::span<Element>{data(), static_cast<std::size_t>(elements_)};
-  }
-  /// Of a gradient without a name: the span keeps it.
-  [[nodiscard]] held_span<Element, rank_gradient> span() &&
-  {
-    const std::span<Element> elements = std::as_const(*this).span();
-    return {elements, std::move(*this)};
-  }
-  [[nodiscard]] std::uint64_t size() const noexcept { return elements_; }
   [[nodiscard]] float beta() const noexcept { return beta_; }
-  void release() noexcept { unit_.release(); }
-  [[nodiscard]] tensor_handle of() const noexcept { return of_; }
 
  private:
-  unit_pin unit_;
-  tensor_handle of_;
-  std::uint64_t first_;
-  std::uint64_t elements_;
   float beta_;
 };
 

@@ -178,7 +178,7 @@ class rank_step {
     m_.updates().finish_updates();
     for (const unit_tensors& unit : units_.all())
       expects(
-          !m_.gathered().is_overwritten(unit.share.id),
+          m_.state_of(unit.share) != tensor_state::gradient,
           "weights were to be gathered while gradients have the bytes of their shares (take the step first, or call "
           "drop_gradients)");
     std::ranges::fill(has_new_share_, std::uint8_t{0});  // of updates that a load discarded

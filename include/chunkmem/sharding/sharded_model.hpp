@@ -491,7 +491,8 @@ class sharded_model {
     const sharding::unit_place place = plan_.place(it.planned);
     auto opened = open_gradient(weight, it, stream);
     const bool adds = opened.adds || how == gradient_start::zeros;  // units begin with zeros
-    return sharding::rank_gradient<kind, manager_type>{std::move(opened.unit), weight, place.first, it.elements, adds};
+    return sharding::rank_gradient<kind, manager_type>{
+        {std::move(opened.unit), tensor<kind>{weight}, place.first, it.elements, stream}, adds};
   }
   /// This rank has nothing to add to the gradient of a weight that others have one of: as if it were written as zeros
   /// (mixtures of experts).
@@ -967,7 +968,7 @@ class sharded_model {
   /// Before a unit is gathered. @throws usage_error   the gradients of its share have taken the share's bytes
   void expect_weights(tensor_handle wanted, const sharding::unit_tensors& unit)
   {
-    if (!gradient_.takes_slot() || unit.is_kept || !m_.gathered().is_overwritten(unit.share.id) || rehearsing())
+    if (!gradient_.takes_slot() || unit.is_kept || m_.state_of(unit.share) != tensor_state::gradient || rehearsing())
         [[likely]]
       return;
     m_.gathered().keep_apart(unit.share.id);
