@@ -34,6 +34,16 @@ using verdicts = std::vector<verdict>;
 [[nodiscard]] const verdicts& wrong_activations();
 [[nodiscard]] const verdicts& wrong_schedules();
 
+/// The name of a wrong policy's type, without its namespaces.
+template <class Policy>
+[[nodiscard]] std::string_view name_of()
+{
+  std::string_view text = __PRETTY_FUNCTION__;  // of g++ and clang: "... [with Policy = a::b; ...]"
+  text.remove_prefix(text.find("Policy = "));
+  text = text.substr(0, text.find_first_of(";]"));
+  return text.substr(text.rfind(':') + 1);
+}
+
 /// Allocations of this program so far; see caught_test.cpp.
 [[nodiscard]] std::uint64_t allocations_so_far();
 

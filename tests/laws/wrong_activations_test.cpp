@@ -21,13 +21,10 @@ using activation::layer_chain;
 namespace {
 
 /// Right: the first blocks leave, as few as need be. Each planner below has one mistake.
-struct prefix : activation::capacity_prefix {
-  static constexpr std::string_view name = "prefix";
-};
+using prefix = activation::capacity_prefix;
 
 /// Leaves the costs to others.
 struct tells_no_costs : prefix {
-  static constexpr std::string_view name = "tells_no_costs";
   activation_plan plan(const layer_chain& chain, const activation_budget& budget) const
   {
     activation_plan made = prefix::plan(chain, budget);
@@ -37,7 +34,6 @@ struct tells_no_costs : prefix {
 };
 /// Hopes that copies take no time.
 struct counts_runs_alone : prefix {
-  static constexpr std::string_view name = "counts_runs_alone";
   activation_plan plan(const layer_chain& chain, const activation_budget& budget) const
   {
     activation_plan made = prefix::plan(chain, budget);
@@ -47,7 +43,6 @@ struct counts_runs_alone : prefix {
 };
 /// Calls a plan that lacks little one that fits.
 struct rounds_memory_up : prefix {
-  static constexpr std::string_view name = "rounds_memory_up";
   activation_plan plan(const layer_chain& chain, const activation_budget& budget) const
   {
     activation_plan made = prefix::plan(chain, budget);
@@ -57,7 +52,6 @@ struct rounds_memory_up : prefix {
 };
 /// A plan that nobody signed.
 struct has_no_name_in_plans : prefix {
-  static constexpr std::string_view name = "has_no_name_in_plans";
   activation_plan plan(const layer_chain& chain, const activation_budget& budget) const
   {
     activation_plan made = prefix::plan(chain, budget);
@@ -67,7 +61,6 @@ struct has_no_name_in_plans : prefix {
 };
 /// Ends before the first block has run backward.
 struct forgets_the_first_block : prefix {
-  static constexpr std::string_view name = "forgets_the_first_block";
   activation_plan plan(const layer_chain& chain, const activation_budget& budget) const
   {
     activation_plan made = prefix::plan(chain, budget);
@@ -77,7 +70,6 @@ struct forgets_the_first_block : prefix {
 };
 /// Gives each later problem the plan of the first one.
 struct remembers_the_first_plan : prefix {
-  static constexpr std::string_view name = "remembers_the_first_plan";
   activation_plan plan(const layer_chain& chain, const activation_budget& budget) const
   {
     activation_plan made = prefix::plan(chain, budget);
@@ -88,7 +80,6 @@ struct remembers_the_first_plan : prefix {
 };
 /// Swaps every block from the fourth plan on, for safety.
 struct becomes_careful : prefix {
-  static constexpr std::string_view name = "becomes_careful";
   activation_plan plan(const layer_chain& chain, const activation_budget& budget) const
   {
     if (chain.size() < 2 || ++asked_ < 4) return prefix::plan(chain, budget);
@@ -98,7 +89,6 @@ struct becomes_careful : prefix {
 };
 /// A copy begins with the default setting.
 struct copies_no_setting : prefix {
-  static constexpr std::string_view name = "copies_no_setting";
   copies_no_setting() = default;
   explicit copies_no_setting(bool of_user) : recomputes{of_user} {}
   copies_no_setting(const copies_no_setting&) : copies_no_setting{} {}
@@ -112,7 +102,6 @@ struct copies_no_setting : prefix {
 };
 /// Recomputes whatever the memory is.
 struct recomputes_always : prefix {
-  static constexpr std::string_view name = "recomputes_always";
   activation_plan plan(const layer_chain& chain, const activation_budget& budget) const
   {
     return activation::recompute_all{}.plan(chain, budget);
@@ -120,7 +109,6 @@ struct recomputes_always : prefix {
 };
 /// Throws where it should tell what is missing.
 struct throws_where_nothing_fits : prefix {
-  static constexpr std::string_view name = "throws_where_nothing_fits";
   activation_plan plan(const layer_chain& chain, const activation_budget& budget) const
   {
     activation_plan made = prefix::plan(chain, budget);
@@ -130,7 +118,6 @@ struct throws_where_nothing_fits : prefix {
 };
 /// A network without layers needs no memory.
 struct plans_an_empty_chain : prefix {
-  static constexpr std::string_view name = "plans_an_empty_chain";
   activation_plan plan(const layer_chain& chain, const activation_budget& budget) const
   {
     return chain.blocks.empty() ? activation_plan{} : prefix::plan(chain, budget);
@@ -138,7 +125,6 @@ struct plans_an_empty_chain : prefix {
 };
 /// Looks at rates where copies are needed, and nowhere else.
 struct takes_links_without_rates : prefix {
-  static constexpr std::string_view name = "takes_links_without_rates";
   activation_plan plan(const layer_chain& chain, activation_budget budget) const
   {
     if (!(budget.to_host_bytes_per_second > 0)) budget.to_host_bytes_per_second = 1;
@@ -147,7 +133,6 @@ struct takes_links_without_rates : prefix {
 };
 /// Takes a time that was not measured for 0.
 struct takes_any_time : prefix {
-  static constexpr std::string_view name = "takes_any_time";
   activation_plan plan(layer_chain chain, const activation_budget& budget) const
   {
     for (activation::chain_block& block : chain.blocks)
@@ -159,7 +144,7 @@ struct takes_any_time : prefix {
 template <class Planner>
 laws::verdict judge(std::string_view law, const Planner& planner = {})
 {
-  return {Planner::name, law, conformance::mistake_in_activation_planner(planner)};
+  return {laws::name_of<Planner>(), law, conformance::mistake_in_activation_planner(planner)};
 }
 
 }  // namespace

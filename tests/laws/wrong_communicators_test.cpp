@@ -91,7 +91,6 @@ static_assert(communicator<forwards, host_arena>);
 /// Gives a sum where a mean was asked for.
 struct forgets_the_scale : forwards {
   using forwards::forwards;
-  static constexpr std::string_view name = "forgets_the_scale";
   void reduce_scatter(host_arena& memory, agent stream, std::byte* whole, const shares& parts, sum how,
                       std::uint32_t label) override
   {
@@ -101,7 +100,6 @@ struct forgets_the_scale : forwards {
 /// A rank alone has nothing to add, and so it does not scale.
 struct does_nothing_alone : forwards {
   using forwards::forwards;
-  static constexpr std::string_view name = "does_nothing_alone";
   void all_reduce(host_arena& memory, agent stream, std::byte* whole, const shares& parts, sum how,
                   std::uint32_t label) override
   {
@@ -111,7 +109,6 @@ struct does_nothing_alone : forwards {
 /// Adds all types as float32.
 struct adds_words : forwards {
   using forwards::forwards;
-  static constexpr std::string_view name = "adds_words";
   void all_reduce(host_arena& memory, agent stream, std::byte* whole, const shares& parts, sum how,
                   std::uint32_t label) override
   {
@@ -121,7 +118,6 @@ struct adds_words : forwards {
 /// Adds the shares, and leaves each where it was added.
 struct adds_shares_only : forwards {
   using forwards::forwards;
-  static constexpr std::string_view name = "adds_shares_only";
   void all_reduce(host_arena& memory, agent stream, std::byte* whole, const shares& parts, sum how,
                   std::uint32_t label) override
   {
@@ -131,7 +127,6 @@ struct adds_shares_only : forwards {
 /// Clears the run before it gathers, with its own share.
 struct clears_before_it_gathers : forwards {
   using forwards::forwards;
-  static constexpr std::string_view name = "clears_before_it_gathers";
   void all_gather(host_arena& memory, agent stream, std::byte* whole, const shares& parts, std::uint32_t label) override
   {
     memory.fill(whole, std::byte{0}, bytes{parts.whole}, stream);
@@ -141,7 +136,6 @@ struct clears_before_it_gathers : forwards {
 /// Rounds a run up to whole units, and clears what is behind it.
 struct clears_behind_the_run : forwards {
   using forwards::forwards;
-  static constexpr std::string_view name = "clears_behind_the_run";
   void all_gather(host_arena& memory, agent stream, std::byte* whole, const shares& parts, std::uint32_t label) override
   {
     inner.all_gather(memory, stream, whole, parts, label);
@@ -151,7 +145,6 @@ struct clears_behind_the_run : forwards {
 /// Spreads what rank 0 has.
 struct broadcasts_from_rank_zero : forwards {
   using forwards::forwards;
-  static constexpr std::string_view name = "broadcasts_from_rank_zero";
   void broadcast(host_arena& memory, agent stream, std::byte* place, bytes size, rank_id, std::uint32_t label) override
   {
     inner.broadcast(memory, stream, place, size, rank_id{0}, label);
@@ -160,7 +153,6 @@ struct broadcasts_from_rank_zero : forwards {
 /// Sends whole words.
 struct sends_whole_words : forwards {
   using forwards::forwards;
-  static constexpr std::string_view name = "sends_whole_words";
   void send(host_arena& memory, agent stream, std::byte* place, bytes size, rank_id to, std::uint32_t label) override
   {
     inner.send(memory, stream, place, bytes{size.count() / 4 * 4}, to, label);
@@ -174,7 +166,6 @@ struct sends_whole_words : forwards {
 /// Gives the words of all ranks with its own ones first.
 struct puts_its_words_first : forwards {
   using forwards::forwards;
-  static constexpr std::string_view name = "puts_its_words_first";
   void exchange(std::span<const std::uint64_t> mine, std::span<std::uint64_t> all) override
   {
     inner.exchange(mine, all);
@@ -184,7 +175,6 @@ struct puts_its_words_first : forwards {
 /// Returns when all ranks have come.
 struct waits_inside : forwards {
   using forwards::forwards;
-  static constexpr std::string_view name = "waits_inside";
   void barrier(host_arena& memory, agent stream, std::uint32_t label) override
   {
     inner.barrier(memory, stream, label);
@@ -194,7 +184,6 @@ struct waits_inside : forwards {
 /// Gives all work to one agent, whatever group it is for.
 struct has_one_agent_for_all : forwards {
   using forwards::forwards;
-  static constexpr std::string_view name = "has_one_agent_for_all";
   void all_gather(host_arena& memory, agent, std::byte* whole, const shares& parts, std::uint32_t label) override
   {
     inner.all_gather(memory, agent::to_device, whole, parts, label);
@@ -203,7 +192,6 @@ struct has_one_agent_for_all : forwards {
 /// Compares sizes, and no labels.
 struct drops_labels : forwards {
   using forwards::forwards;
-  static constexpr std::string_view name = "drops_labels";
   void all_reduce(host_arena& memory, agent stream, std::byte* whole, const shares& parts, sum how,
                   std::uint32_t) override
   {
@@ -213,7 +201,6 @@ struct drops_labels : forwards {
 /// Clears the place of a sum that has a new label, here 4, before the ranks have compared it.
 struct moves_before_it_compares : forwards {
   using forwards::forwards;
-  static constexpr std::string_view name = "moves_before_it_compares";
   void all_reduce(host_arena& memory, agent stream, std::byte* whole, const shares& parts, sum how,
                   std::uint32_t label) override
   {
@@ -224,19 +211,16 @@ struct moves_before_it_compares : forwards {
 /// Has no barrier: sums are barriers enough.
 struct has_no_barrier : forwards {
   using forwards::forwards;
-  static constexpr std::string_view name = "has_no_barrier";
   void barrier(host_arena&, agent, std::uint32_t) override {}
 };
 /// Leaves it to the next call to throw.
 struct checks_nothing : forwards {
   using forwards::forwards;
-  static constexpr std::string_view name = "checks_nothing";
   void check() override {}
 };
 /// Tells of every failure as a loss of a peer.
 struct forgets_the_cause : forwards {
   using forwards::forwards;
-  static constexpr std::string_view name = "forgets_the_cause";
   void check() override
   {
     try {
@@ -249,7 +233,6 @@ struct forgets_the_cause : forwards {
 /// Lets a failed group go on with words.
 struct exchanges_after_a_failure : forwards {
   using forwards::forwards;
-  static constexpr std::string_view name = "exchanges_after_a_failure";
   void exchange(std::span<const std::uint64_t> mine, std::span<std::uint64_t> all) override
   {
     try {
@@ -262,7 +245,6 @@ struct exchanges_after_a_failure : forwards {
 /// Leaves the end of a group to destructors.
 struct revokes_nothing : forwards {
   using forwards::forwards;
-  static constexpr std::string_view name = "revokes_nothing";
   void revoke() noexcept override {}
 };
 
@@ -308,7 +290,7 @@ std::unique_ptr<forwards> made(const collective::thread_group& group, rank_id ra
 template <class Communicator>
 laws::verdict judge(std::string_view law, bool ends_soon = false)
 {
-  return {Communicator::name, law, conformance::mistake_in_communicator(harness{made<Communicator>, ends_soon})};
+  return {laws::name_of<Communicator>(), law, conformance::mistake_in_communicator(harness{made<Communicator>, ends_soon})};
 }
 
 }  // namespace

@@ -49,7 +49,6 @@ class lowest_id {
 
 /// Evicts what was used least often, and takes each `enter` for a use.
 struct counts_each_enter : lowest_id {
-  static constexpr std::string_view name = "counts_each_enter";
   void reset(std::uint32_t chunks) { lowest_id::reset(chunks), uses_.assign(chunks, 0); }
   void enter(const eviction::candidate& item) noexcept { lowest_id::enter(item), ++uses_[index_of(item.chunk)]; }
   chunk_id victim(access_index) const noexcept
@@ -61,7 +60,6 @@ struct counts_each_enter : lowest_id {
 
 /// The same with a use for each release, which is right, but the counts of one model are there for the next.
 struct keeps_counts_over_reset : lowest_id {
-  static constexpr std::string_view name = "keeps_counts_over_reset";
   struct history {
     std::uint64_t uses = 0;
     std::uint64_t released = 0;
@@ -82,7 +80,6 @@ struct keeps_counts_over_reset : lowest_id {
 
 /// A first-in, first-out queue by its own count of calls, and not by when a chunk arrived.
 struct queues_by_enter : lowest_id {
-  static constexpr std::string_view name = "queues_by_enter";
   void enter(const eviction::candidate& item) noexcept
   {
     lowest_id::enter(item);
@@ -98,7 +95,6 @@ struct queues_by_enter : lowest_id {
 
 /// Has one set for clean chunks and one for dirty ones, and forgets the second when a chunk leaves.
 struct leaves_clean_ones_only : lowest_id {
-  static constexpr std::string_view name = "leaves_clean_ones_only";
   void leave(const eviction::candidate& item) noexcept
   {
     if (!item.dirty) lowest_id::leave(item);
@@ -107,7 +103,6 @@ struct leaves_clean_ones_only : lowest_id {
 
 /// Remembers what came last and does not hear that it left.
 struct names_the_dead : lowest_id {
-  static constexpr std::string_view name = "names_the_dead";
   void reset(std::uint32_t) { last_ = chunk_id::none; }
   void enter(const eviction::candidate& item) noexcept { last_ = item.chunk; }
   void leave(const eviction::candidate&) noexcept {}
@@ -117,7 +112,6 @@ struct names_the_dead : lowest_id {
 
 /// Takes the victim out of its set before `leave` does.
 struct takes_the_victim_out : lowest_id {
-  static constexpr std::string_view name = "takes_the_victim_out";
   chunk_id victim(access_index now) noexcept
   {
     const chunk_id chosen = lowest_id::victim(now);
@@ -128,7 +122,6 @@ struct takes_the_victim_out : lowest_id {
 
 /// Draws lots with a generator that all policies of the program share.
 struct draws_lots : lowest_id {
-  static constexpr std::string_view name = "draws_lots";
   chunk_id victim(access_index) const noexcept
   {
     static std::uint32_t state = 1;
@@ -139,7 +132,6 @@ struct draws_lots : lowest_id {
 
 /// Breaks ties by where its entries lie in memory.
 struct breaks_ties_by_address : lowest_id {
-  static constexpr std::string_view name = "breaks_ties_by_address";
   chunk_id victim(access_index) const noexcept
   {
     return least([&](const eviction::candidate& item) {
@@ -150,13 +142,11 @@ struct breaks_ties_by_address : lowest_id {
 
 /// A new model finds the candidates of the last one.
 struct keeps_candidates_over_reset : lowest_id {
-  static constexpr std::string_view name = "keeps_candidates_over_reset";
   void reset(std::uint32_t chunks) { items_.resize(chunks); }
 };
 
 /// Knows of a record once and for all.
 struct keeps_the_profile_over_reset : lowest_id {
-  static constexpr std::string_view name = "keeps_the_profile_over_reset";
   void on_profile(const access_record& record) { looks_ahead_ = record.size() != 0; }
   chunk_id victim(access_index) const noexcept
   {
@@ -169,7 +159,6 @@ struct keeps_the_profile_over_reset : lowest_id {
 
 /// Copies share their candidates: a plan that is tried on a copy disturbs the run.
 struct shares_its_set : lowest_id {
-  static constexpr std::string_view name = "shares_its_set";
   void reset(std::uint32_t chunks) { shared_ = std::make_shared<lowest_id>(), shared_->reset(chunks); }
   void enter(const eviction::candidate& item) noexcept { shared_->enter(item); }
   void leave(const eviction::candidate& item) noexcept { shared_->leave(item); }
@@ -179,7 +168,6 @@ struct shares_its_set : lowest_id {
 
 /// One entry for each access of next use: what is never used again has to share one.
 struct one_for_each_access : lowest_id {
-  static constexpr std::string_view name = "one_for_each_access";
   void reset(std::uint32_t) { at_.assign(1, chunk_id::none); }
   void on_profile(const access_record& record) { at_.assign(record.size() + 1, chunk_id::none); }
   void enter(const eviction::candidate& item) noexcept { at_[place_of(item)] = item.chunk; }
@@ -198,7 +186,6 @@ struct one_for_each_access : lowest_id {
 
 /// Looks at all candidates but that of the last id.
 struct passes_the_last_id_over : lowest_id {
-  static constexpr std::string_view name = "passes_the_last_id_over";
   chunk_id victim(access_index) const noexcept
   {
     for (std::size_t index = 0; index + 1 < items_.size(); ++index)
@@ -209,7 +196,6 @@ struct passes_the_last_id_over : lowest_id {
 
 /// Sorts a copy of all candidates for each decision.
 struct allocates_in_victim : lowest_id {
-  static constexpr std::string_view name = "allocates_in_victim";
   chunk_id victim(access_index) const noexcept
   {
     std::vector<std::uint32_t> all;
@@ -223,7 +209,7 @@ struct allocates_in_victim : lowest_id {
 template <class Policy>
 laws::verdict judge(std::string_view law)
 {
-  return {Policy::name, law, conformance::mistake_in_eviction_policy<Policy>({}, laws::allocations_so_far)};
+  return {laws::name_of<Policy>(), law, conformance::mistake_in_eviction_policy<Policy>({}, laws::allocations_so_far)};
 }
 
 }  // namespace

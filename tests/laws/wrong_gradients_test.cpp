@@ -27,34 +27,28 @@ struct alike {
 
 /// Takes all types of 16 bits for one.
 struct takes_16_bits_for_fp16 : alike {
-  static constexpr std::string_view name = "takes_16_bits_for_fp16";
   dtype type_for(dtype parameter) const { return size_of(parameter) == 2 ? dtype::float16 : parameter; }
 };
 /// Saves half of the bytes of a gradient whose parameter is wide.
 struct narrows_float32 : alike {
-  static constexpr std::string_view name = "narrows_float32";
   dtype type_for(dtype parameter) const { return parameter == dtype::float32 ? dtype::bfloat16 : parameter; }
 };
 /// Compresses gradients to bytes.
 struct quantizes : alike {
-  static constexpr std::string_view name = "quantizes";
   dtype type_for(dtype) const { return dtype::uint8; }
 };
 /// Wants the precision of float32 and the memory of the slot.
 struct is_wide_in_place : alike {
-  static constexpr std::string_view name = "is_wide_in_place";
   dtype type_for(dtype) const { return dtype::float32; }
   bool takes_slot() const { return true; }
 };
 /// Asks for fp16 alone whether the slot is wide enough.
 struct is_wide_in_place_for_bf16 : alike {
-  static constexpr std::string_view name = "is_wide_in_place_for_bf16";
   dtype type_for(dtype parameter) const { return parameter == dtype::bfloat16 ? dtype::float32 : parameter; }
   bool takes_slot() const { return true; }
 };
 /// Decides by the first parameter for all.
 struct remembers_the_first_type : alike {
-  static constexpr std::string_view name = "remembers_the_first_type";
   dtype type_for(dtype parameter) const
   {
     if (!is_known_) first_ = parameter;
@@ -66,19 +60,16 @@ struct remembers_the_first_type : alike {
 };
 /// Widens what is asked for again, as if it were another micro-batch.
 struct widens_later : alike {
-  static constexpr std::string_view name = "widens_later";
   dtype type_for(dtype parameter) const { return ++asked_ > 3 ? dtype::float32 : parameter; }
   mutable int asked_ = 0;
 };
 /// Takes every second slot.
 struct takes_turns : alike {
-  static constexpr std::string_view name = "takes_turns";
   bool takes_slot() const { return takes_next_ = !takes_next_; }
   mutable bool takes_next_ = false;
 };
 /// A copy begins with the default setting.
 struct copies_no_setting : alike {
-  static constexpr std::string_view name = "copies_no_setting";
   copies_no_setting() = default;
   explicit copies_no_setting(bool of_user) : is_wide{of_user} {}
   copies_no_setting(const copies_no_setting&) : copies_no_setting{} {}
@@ -87,7 +78,6 @@ struct copies_no_setting : alike {
 };
 /// Refuses parameters that it was not written for.
 struct refuses_float32 : alike {
-  static constexpr std::string_view name = "refuses_float32";
   dtype type_for(dtype parameter) const
   {
     if (parameter == dtype::float32) throw usage_error{"gradients of 16 bits only"};
@@ -98,7 +88,7 @@ struct refuses_float32 : alike {
 template <class Policy>
 laws::verdict judge(std::string_view law, const Policy& policy = {})
 {
-  return {Policy::name, law, conformance::mistake_in_gradient_policy(policy)};
+  return {laws::name_of<Policy>(), law, conformance::mistake_in_gradient_policy(policy)};
 }
 
 }  // namespace

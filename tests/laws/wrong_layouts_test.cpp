@@ -57,7 +57,6 @@ struct in_order {
 
 /// Puts tensors side by side, byte to byte.
 struct forgets_alignment : in_order {
-  static constexpr std::string_view name = "forgets_alignment";
   chunk_place place(bytes size)
   {
     const std::uint32_t frames = frame.frames_for(size.count());
@@ -69,7 +68,6 @@ struct forgets_alignment : in_order {
 
 /// Rounds a tensor down to whole units.
 struct rounds_down : in_order {
-  static constexpr std::string_view name = "rounds_down";
   chunk_place place(bytes size)
   {
     const std::uint32_t frames = frame.frames_for(frame_size::padded(size));
@@ -81,7 +79,6 @@ struct rounds_down : in_order {
 
 /// Counts a window by its frames, not as one chunk.
 struct numbers_frames : in_order {
-  static constexpr std::string_view name = "numbers_frames";
   chunk_place place(bytes size)
   {
     const chunk_place result = in_order::place(size);
@@ -92,7 +89,6 @@ struct numbers_frames : in_order {
 
 /// Asks whether a chunk is full, and not whether the tensor fits.
 struct fills_to_the_brim : in_order {
-  static constexpr std::string_view name = "fills_to_the_brim";
   chunk_place place(bytes size)
   {
     const std::uint64_t padded = frame_size::padded(size);
@@ -105,7 +101,6 @@ struct fills_to_the_brim : in_order {
 
 /// Divides and adds one: a tensor of just one frame gets two.
 struct takes_a_frame_too_many : in_order {
-  static constexpr std::string_view name = "takes_a_frame_too_many";
   chunk_place place(bytes size)
   {
     const std::uint64_t frames = size.count() / frame.count() + 1;
@@ -115,7 +110,6 @@ struct takes_a_frame_too_many : in_order {
 
 /// Never heard of windows of several frames.
 struct knows_one_frame : in_order {
-  static constexpr std::string_view name = "knows_one_frame";
   chunk_place place(bytes size)
   {
     chunk_place result = in_order::place(size);
@@ -126,7 +120,6 @@ struct knows_one_frame : in_order {
 
 /// Goes on with the chunk numbers of the last list.
 struct keeps_numbers_over_reset : in_order {
-  static constexpr std::string_view name = "keeps_numbers_over_reset";
   void reset(bytes size)
   {
     const std::uint32_t last = next;
@@ -136,7 +129,6 @@ struct keeps_numbers_over_reset : in_order {
 
 /// Draws an empty unit between tensors now and then, to spread them.
 struct spreads_at_random : in_order {
-  static constexpr std::string_view name = "spreads_at_random";
   chunk_place place(bytes size)
   {
     static std::uint32_t state = 1;
@@ -157,13 +149,11 @@ struct shares_its_chunks {
 
 /// Rounds a frame up to whole units, so that every frame will do.
 struct rounds_frames_up : in_order {
-  static constexpr std::string_view name = "rounds_frames_up";
   void reset(bytes size) { in_order::reset(std::max(bytes{256}, align_up(size, bytes{256}))); }
 };
 
 /// Opens the chunk, and asks then for its length.
 struct counts_before_it_asks : in_order {
-  static constexpr std::string_view name = "counts_before_it_asks";
   chunk_place place(bytes size)
   {
     if (frame.count() - used >= size.count()) return in_order::place(size);
@@ -177,7 +167,6 @@ struct counts_before_it_asks : in_order {
 
 /// Counts frames in 32 bits.
 struct counts_frames_in_32_bits : in_order {
-  static constexpr std::string_view name = "counts_frames_in_32_bits";
   chunk_place place(bytes size)
   {
     const std::uint64_t frames = (frame_size::padded(size) - 1) / frame.count() + 1;
@@ -187,7 +176,6 @@ struct counts_frames_in_32_bits : in_order {
 
 /// Places the largest first, and forgets to put the answers back into the order of the sizes.
 struct arranges_and_forgets_the_order : in_order {
-  static constexpr std::string_view name = "arranges_and_forgets_the_order";
   void arrange(std::span<const bytes> sizes, std::span<chunk_place> places)
   {
     std::vector<bytes> sorted(sizes.begin(), sizes.end());
@@ -199,7 +187,6 @@ static_assert(arranging_layout<arranges_and_forgets_the_order>);
 
 /// Names the first frame with which something changes, and one unit more.
 struct promises_a_unit_too_much : append_layout {
-  static constexpr std::string_view name = "promises_a_unit_too_much";
   bytes changes_at() const
   {
     const bytes changes = append_layout::changes_at();
@@ -209,7 +196,6 @@ struct promises_a_unit_too_much : append_layout {
 
 /// Names the frame that it has.
 struct promises_nothing : append_layout {
-  static constexpr std::string_view name = "promises_nothing";
   void reset(bytes size) { append_layout::reset(size), frame = size; }
   bytes changes_at() const { return frame; }
   bytes frame;
@@ -217,19 +203,18 @@ struct promises_nothing : append_layout {
 
 /// Expects that nothing changes below 1 MiB, whatever the sizes are.
 struct promises_a_constant : append_layout {
-  static constexpr std::string_view name = "promises_a_constant";
   bytes changes_at() const { return std::max(append_layout::changes_at(), 1_MiB); }
 };
 
 template <class Policy>
 laws::verdict judge(std::string_view law)
 {
-  return {Policy::name, law, conformance::mistake_in_chunk_layout<Policy>()};
+  return {laws::name_of<Policy>(), law, conformance::mistake_in_chunk_layout<Policy>()};
 }
 template <class Policy>
 laws::verdict judge_search(std::string_view law)
 {
-  return {Policy::name, law, conformance::mistake_in_searchable_layout<Policy>()};
+  return {laws::name_of<Policy>(), law, conformance::mistake_in_searchable_layout<Policy>()};
 }
 }  // namespace
 

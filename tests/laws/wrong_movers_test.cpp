@@ -41,7 +41,6 @@ struct turns_bytes_over {
 
 /// Loads go over the stream for loads, whatever the caller says.
 struct has_an_agent_of_its_own : copy_mover {
-  static constexpr std::string_view name = "has_an_agent_of_its_own";
   void bring(memory& backend, std::byte* to, const std::byte* from, bytes size, agent)
   {
     backend.copy(to, from, size, agent::to_device);
@@ -49,7 +48,6 @@ struct has_an_agent_of_its_own : copy_mover {
 };
 /// Returns when the bytes are there.
 struct waits_inside : copy_mover {
-  static constexpr std::string_view name = "waits_inside";
   void bring(memory& backend, std::byte* to, const std::byte* from, bytes size, agent stream)
   {
     backend.copy(to, from, size, stream);
@@ -58,17 +56,14 @@ struct waits_inside : copy_mover {
 };
 /// Copies at once, with the call that has no agent.
 struct copies_at_once : copy_mover {
-  static constexpr std::string_view name = "copies_at_once";
   void take(memory& backend, std::byte* to, const std::byte* from, bytes size, agent) { backend.copy(to, from, size); }
 };
 /// Goes past the backend, since the memory can be reached.
 struct goes_past_the_backend : copy_mover {
-  static constexpr std::string_view name = "goes_past_the_backend";
   void bring(memory&, std::byte* to, const std::byte* from, bytes size, agent) { std::memcpy(to, from, size.count()); }
 };
 /// Takes a number of bytes for one of elements of 16 bits.
 struct counts_elements : copy_mover {
-  static constexpr std::string_view name = "counts_elements";
   void take(memory& backend, std::byte* to, const std::byte* from, bytes size, agent stream)
   {
     backend.copy(to, from, bytes{size.count() / 2}, stream);
@@ -76,7 +71,6 @@ struct counts_elements : copy_mover {
 };
 /// Ends before the last byte.
 struct forgets_the_last_byte : copy_mover {
-  static constexpr std::string_view name = "forgets_the_last_byte";
   void bring(memory& backend, std::byte* to, const std::byte* from, bytes size, agent stream)
   {
     backend.copy(to, from, bytes{size.count() - 1}, stream);
@@ -84,7 +78,6 @@ struct forgets_the_last_byte : copy_mover {
 };
 /// Moves pieces of 1 KiB, and no rest.
 struct forgets_the_rest : turns_bytes_over {
-  static constexpr std::string_view name = "forgets_the_rest";
   void bring(memory& backend, std::byte* to, const std::byte* from, bytes size, agent stream)
   {
     turns_bytes_over::bring(backend, to, from, bytes{size.count() / 1'024 * 1'024}, stream);
@@ -92,12 +85,10 @@ struct forgets_the_rest : turns_bytes_over {
 };
 /// Never writes back.
 struct takes_nothing : copy_mover {
-  static constexpr std::string_view name = "takes_nothing";
   void take(memory&, std::byte*, const std::byte*, bytes, agent) {}
 };
 /// Thinks that a second write-back of one place is one too many.
 struct takes_a_place_once : copy_mover {
-  static constexpr std::string_view name = "takes_a_place_once";
   void take(memory& backend, std::byte* to, const std::byte* from, bytes size, agent stream)
   {
     if (from != last_) backend.copy(to, from, size, stream);
@@ -107,7 +98,6 @@ struct takes_a_place_once : copy_mover {
 };
 /// Encodes what it brings, and takes the code back.
 struct decodes_nothing : turns_bytes_over {
-  static constexpr std::string_view name = "decodes_nothing";
   void take(memory& backend, std::byte* to, const std::byte* from, bytes size, agent stream)
   {
     backend.copy(to, from, size, stream);
@@ -115,7 +105,6 @@ struct decodes_nothing : turns_bytes_over {
 };
 /// Keeps a checksum behind the window.
 struct writes_behind_the_window : copy_mover {
-  static constexpr std::string_view name = "writes_behind_the_window";
   void take(memory& backend, std::byte* to, const std::byte* from, bytes size, agent stream)
   {
     backend.launch(stream, [=] {
@@ -126,7 +115,6 @@ struct writes_behind_the_window : copy_mover {
 };
 /// Enqueues one half, and then the other.
 struct fails_half_way : copy_mover {
-  static constexpr std::string_view name = "fails_half_way";
   void bring(memory& backend, std::byte* to, const std::byte* from, bytes size, agent stream)
   {
     const std::uint64_t half = size.count() / 2;
@@ -136,7 +124,6 @@ struct fails_half_way : copy_mover {
 };
 /// Expects the next step to notice.
 struct swallows_errors : copy_mover {
-  static constexpr std::string_view name = "swallows_errors";
   void bring(memory& backend, std::byte* to, const std::byte* from, bytes size, agent stream)
   {
     try {
@@ -147,7 +134,6 @@ struct swallows_errors : copy_mover {
 };
 /// Tells of an error in a class of its own.
 struct renames_errors : copy_mover {
-  static constexpr std::string_view name = "renames_errors";
   void take(memory& backend, std::byte* to, const std::byte* from, bytes size, agent stream)
   {
     try {
@@ -161,7 +147,7 @@ struct renames_errors : copy_mover {
 template <class Policy>
 laws::verdict judge(std::string_view law)
 {
-  return {Policy::name, law, conformance::mistake_in_chunk_mover<Policy>()};
+  return {laws::name_of<Policy>(), law, conformance::mistake_in_chunk_mover<Policy>()};
 }
 
 }  // namespace

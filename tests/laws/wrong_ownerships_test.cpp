@@ -45,7 +45,6 @@ collective_steps one(const collective_step& step)
 
 /// Divides a chunk by the ranks, and rounds down to whole units.
 struct rounds_shares_down : ownership::sharded {
-  static constexpr std::string_view name = "rounds_shares_down";
   owned_range owned(const owned_chunk& chunk, rank_id rank, const rank_world& world) const
   {
     const std::uint64_t each = chunk.size.count() / world.ranks / 256 * 256;
@@ -54,7 +53,6 @@ struct rounds_shares_down : ownership::sharded {
 };
 /// Divides a chunk by the ranks to the byte.
 struct forgets_alignment : ownership::sharded {
-  static constexpr std::string_view name = "forgets_alignment";
   owned_range owned(const owned_chunk& chunk, rank_id rank, const rank_world& world) const
   {
     const std::uint64_t each = chunk.size.count() / world.ranks + 1;
@@ -64,7 +62,6 @@ struct forgets_alignment : ownership::sharded {
 };
 /// Gives the last ranks whole shares, too.
 struct forgets_that_the_last_is_shorter : ownership::sharded {
-  static constexpr std::string_view name = "forgets_that_the_last_is_shorter";
   owned_range owned(const owned_chunk& chunk, rank_id rank, const rank_world& world) const
   {
     const std::uint64_t each = shares_of(chunk, world.ranks).each;
@@ -73,7 +70,6 @@ struct forgets_that_the_last_is_shorter : ownership::sharded {
 };
 /// Counts the last unit of a share in, and the next rank counts it, too.
 struct owns_a_unit_too_many : ownership::sharded {
-  static constexpr std::string_view name = "owns_a_unit_too_many";
   owned_range owned(const owned_chunk& chunk, rank_id rank, const rank_world& world) const
   {
     const owned_range own = sharded::owned(chunk, rank, world);
@@ -82,7 +78,6 @@ struct owns_a_unit_too_many : ownership::sharded {
 };
 /// Numbers ranks from 1: nobody has the first share.
 struct numbers_ranks_from_one : ownership::sharded {
-  static constexpr std::string_view name = "numbers_ranks_from_one";
   owned_range owned(const owned_chunk& chunk, rank_id rank, const rank_world& world) const
   {
     return sharded::owned(chunk, rank_id{index_of(rank) + 1}, world);
@@ -90,7 +85,6 @@ struct numbers_ranks_from_one : ownership::sharded {
 };
 /// Ranks that own nothing keep a copy of the first share, and the other shares have none.
 struct copies_the_first_share : ownership::sharded {
-  static constexpr std::string_view name = "copies_the_first_share";
   owned_range owned(const owned_chunk& chunk, rank_id rank, const rank_world& world) const
   {
     const owned_range own = sharded::owned(chunk, rank, world);
@@ -103,7 +97,6 @@ struct copies_the_first_share : ownership::sharded {
 };
 /// Changes owners with each question, so that all ranks have the same work.
 struct takes_turns : ownership::sharded {
-  static constexpr std::string_view name = "takes_turns";
   owned_range owned(const owned_chunk& chunk, rank_id rank, const rank_world& world) const
   {
     return sharded::owned(chunk, rank_id{(index_of(rank) + asked_++ / world.ranks) % world.ranks}, world);
@@ -112,7 +105,6 @@ struct takes_turns : ownership::sharded {
 };
 /// Lists all shares to find its own.
 struct lists_all_shares : ownership::sharded {
-  static constexpr std::string_view name = "lists_all_shares";
   owned_range owned(const owned_chunk& chunk, rank_id rank, const rank_world& world) const
   {
     std::vector<owned_range> all;
@@ -122,7 +114,6 @@ struct lists_all_shares : ownership::sharded {
 };
 /// Plans room for its own share, and not for what comes.
 struct has_room_for_its_share : ownership::sharded {
-  static constexpr std::string_view name = "has_room_for_its_share";
   bytes room(const owned_chunk& chunk, const rank_world& world) const
   {
     return bytes{shares_of(chunk, world.ranks).each};
@@ -130,12 +121,10 @@ struct has_room_for_its_share : ownership::sharded {
 };
 /// Expects that all have all.
 struct fetches_nothing : ownership::sharded {
-  static constexpr std::string_view name = "fetches_nothing";
   collective_steps fetch(const owned_chunk&, rank_id, const rank_world&) const { return {}; }
 };
 /// Gathers inside a node shares that all ranks have.
 struct gathers_in_the_node : ownership::sharded {
-  static constexpr std::string_view name = "gathers_in_the_node";
   collective_steps fetch(const owned_chunk& chunk, rank_id, const rank_world& world) const
   {
     return one({.what = operation::all_gather,
@@ -146,7 +135,6 @@ struct gathers_in_the_node : ownership::sharded {
 };
 /// Gathers inside a node, with the shares of all ranks.
 struct mixes_process_groups : ownership::hierarchical {
-  static constexpr std::string_view name = "mixes_process_groups";
   collective_steps fetch(const owned_chunk& chunk, rank_id, const rank_world& world) const
   {
     return one({.what = operation::all_gather,
@@ -157,7 +145,6 @@ struct mixes_process_groups : ownership::hierarchical {
 };
 /// Adds inside a node, and forgets the other nodes.
 struct adds_in_the_node : ownership::hierarchical {
-  static constexpr std::string_view name = "adds_in_the_node";
   collective_steps reduction(const owned_chunk& chunk, rank_id rank, const rank_world& world) const
   {
     collective_steps steps = hierarchical::reduction(chunk, rank, world);
@@ -167,7 +154,6 @@ struct adds_in_the_node : ownership::hierarchical {
 };
 /// Adds across nodes what begins at the chunk's first byte, on every rank.
 struct adds_the_first_share_across : ownership::hierarchical {
-  static constexpr std::string_view name = "adds_the_first_share_across";
   collective_steps reduction(const owned_chunk& chunk, rank_id rank, const rank_world& world) const
   {
     collective_steps steps = hierarchical::reduction(chunk, rank, world);
@@ -177,7 +163,6 @@ struct adds_the_first_share_across : ownership::hierarchical {
 };
 /// Lets every rank be the root of its own broadcast.
 struct is_its_own_root : ownership::whole {
-  static constexpr std::string_view name = "is_its_own_root";
   collective_steps fetch(const owned_chunk& chunk, rank_id rank, const rank_world& world) const
   {
     return one({.what = operation::broadcast,
@@ -188,7 +173,6 @@ struct is_its_own_root : ownership::whole {
 };
 /// Spreads every chunk from rank 0.
 struct spreads_from_rank_zero : ownership::whole {
-  static constexpr std::string_view name = "spreads_from_rank_zero";
   spreads_from_rank_zero() : whole{run::alone} {}
   collective_steps fetch(const owned_chunk& chunk, rank_id, const rank_world& world) const
   {
@@ -197,7 +181,6 @@ struct spreads_from_rank_zero : ownership::whole {
 };
 /// Lets the owner send the sum, and the others receive it.
 struct sends_from_the_root : ownership::whole {
-  static constexpr std::string_view name = "sends_from_the_root";
   sends_from_the_root() : whole{run::alone} {}
   collective_steps reduction(const owned_chunk& chunk, rank_id rank, const rank_world& world) const
   {
@@ -209,7 +192,6 @@ struct sends_from_the_root : ownership::whole {
 };
 /// Begins a group with the chunk that was asked for.
 struct begins_a_group_anywhere : ownership::whole {
-  static constexpr std::string_view name = "begins_a_group_anywhere";
   collective_steps fetch(const owned_chunk& chunk, rank_id rank, const rank_world& world) const
   {
     collective_steps steps = whole::fetch(chunk, rank, world);
@@ -219,7 +201,6 @@ struct begins_a_group_anywhere : ownership::whole {
 };
 /// Has a group of as many chunks as ranks, also at the end of the list.
 struct has_groups_beyond_the_list : ownership::whole {
-  static constexpr std::string_view name = "has_groups_beyond_the_list";
   collective_steps fetch(const owned_chunk& chunk, rank_id rank, const rank_world& world) const
   {
     owned_chunk in_a_long_list = chunk;
@@ -292,7 +273,7 @@ class any_ownership {
 template <class Policy>
 laws::verdict judge(std::string_view law)
 {
-  return {Policy::name, law,
+  return {laws::name_of<Policy>(), law,
           conformance::mistake_in_ownership_policy(any_ownership::of<Policy>(), laws::allocations_so_far)};
 }
 

@@ -43,27 +43,23 @@ struct first_that_fit {
 
 /// Large states go where nobody can update them.
 struct sends_large_ones_to_disk : first_that_fit {
-  static constexpr std::string_view name = "sends_large_ones_to_disk";
   tier preferred_tier(role, bytes size) const { return size > 1_KiB ? no_tier : tier::host; }
 };
 
 /// Keeps an account of what it promised, and so answers by the number of questions.
 struct counts_questions : first_that_fit {
-  static constexpr std::string_view name = "counts_questions";
   tier preferred_tier(role, bytes) const { return ++asked_ > 7 ? tier::host : tier::device; }
   mutable int asked_ = 0;
 };
 
 /// Alternates, to spread states evenly.
 struct takes_turns : first_that_fit {
-  static constexpr std::string_view name = "takes_turns";
   tier preferred_tier(role, bytes) const { return (is_next_on_host_ = !is_next_on_host_) ? tier::host : tier::device; }
   mutable bool is_next_on_host_ = false;
 };
 
 /// A copy begins with the default setting.
 struct copies_no_setting : first_that_fit {
-  static constexpr std::string_view name = "copies_no_setting";
   copies_no_setting() = default;
   explicit copies_no_setting(bytes of_user) : limit_of_user{of_user} {}
   copies_no_setting(const copies_no_setting&) : copies_no_setting{} {}
@@ -73,7 +69,6 @@ struct copies_no_setting : first_that_fit {
 
 /// Subtracts what works on the device from a device that may be smaller.
 struct counts_below_zero : first_that_fit {
-  static constexpr std::string_view name = "counts_below_zero";
   void assign(const outlook& now, std::span<tier> tiers) const
   {
     std::uint64_t left = now.device.count() - now.working.count() - now.tide.count();
@@ -87,7 +82,6 @@ struct counts_below_zero : first_that_fit {
 
 /// Takes the largest first: one large state takes the room of two small ones as soon as it fits.
 struct largest_that_fit : first_that_fit {
-  static constexpr std::string_view name = "largest_that_fit";
   void assign(const outlook& now, std::span<tier> tiers) const
   {
     std::vector<std::size_t> order(tiers.size());
@@ -105,7 +99,6 @@ struct largest_that_fit : first_that_fit {
 
 /// Writes tiers on the device and expects the others to be on the host already.
 struct writes_device_tiers_only : first_that_fit {
-  static constexpr std::string_view name = "writes_device_tiers_only";
   void assign(const outlook& now, std::span<tier> tiers) const
   {
     std::vector<tier> wanted(tiers.size());
@@ -117,7 +110,6 @@ struct writes_device_tiers_only : first_that_fit {
 
 /// Ends before the last state.
 struct passes_the_last_state_over : first_that_fit {
-  static constexpr std::string_view name = "passes_the_last_state_over";
   void assign(const outlook& now, std::span<tier> tiers) const
   {
     first_that_fit::assign(now, tiers.first(tiers.size() - 1));
@@ -126,7 +118,6 @@ struct passes_the_last_state_over : first_that_fit {
 
 /// Gives tiers only once an iteration was measured.
 struct waits_for_a_measure : first_that_fit {
-  static constexpr std::string_view name = "waits_for_a_measure";
   void assign(const outlook& now, std::span<tier> tiers) const
   {
     if (now.is_measured) first_that_fit::assign(now, tiers);
@@ -135,7 +126,6 @@ struct waits_for_a_measure : first_that_fit {
 
 /// Keeps tiers unless more fits than last time, so that they do not go back and forth.
 struct remembers_the_last_outlook : first_that_fit {
-  static constexpr std::string_view name = "remembers_the_last_outlook";
   void assign(const outlook& now, std::span<tier> tiers) const
   {
     first_that_fit::assign(now, tiers);
@@ -147,7 +137,6 @@ struct remembers_the_last_outlook : first_that_fit {
 
 /// Refuses a device that has room for more than the states, to save the user money.
 struct refuses_large_devices : first_that_fit {
-  static constexpr std::string_view name = "refuses_large_devices";
   void assign(const outlook& now, std::span<tier> tiers) const
   {
     if (now.device.count() > 15'000) throw config_error{"this device is larger than the model"};
@@ -157,7 +146,6 @@ struct refuses_large_devices : first_that_fit {
 
 /// Refuses a model with an error that no caller expects.
 struct refuses_with_another_error : first_that_fit {
-  static constexpr std::string_view name = "refuses_with_another_error";
   void assign(const outlook& now, std::span<tier> tiers) const
   {
     if (now.working > now.device) throw usage_error{"what works on the device does not fit there"};
@@ -167,14 +155,13 @@ struct refuses_with_another_error : first_that_fit {
 
 /// Adds what may be all ones.
 struct adds_without_a_check : first_that_fit {
-  static constexpr std::string_view name = "adds_without_a_check";
   tier preferred_tier(role, bytes size) const { return size + bytes{256} > limit ? tier::host : tier::device; }
 };
 
 template <class Policy>
 laws::verdict judge(std::string_view law, const Policy& policy = {})
 {
-  return {Policy::name, law, conformance::mistake_in_profiled_placement(policy)};
+  return {laws::name_of<Policy>(), law, conformance::mistake_in_profiled_placement(policy)};
 }
 
 }  // namespace

@@ -34,8 +34,7 @@ static_assert(tensor_rules<plain>);
 /// The first rows, which all tables below begin with unless they say otherwise: a tensor that is written, used and
 /// dropped.
 template <transition... More>
-struct with_rows {
-  using policy_kind = rules_kind;
+struct with_rows : plain {
   static constexpr transition table[] = {
       {state::free, event::materialize, state::hold},
       {state::hold, event::acquire, state::compute},
@@ -47,21 +46,13 @@ struct with_rows {
 
 /// A row was copied and its event left as it was.
 struct says_it_twice : with_rows<transition{state::compute, event::release, state::gradient},
-                                 transition{state::gradient, event::release, state::hold}> {
-  static constexpr std::string_view name = "says_it_twice";
-};
+                                 transition{state::gradient, event::release, state::hold}> {};
 /// Has a way out of a state, and none into it.
-struct has_an_island : with_rows<transition{state::gradient, event::release, state::hold}> {
-  static constexpr std::string_view name = "has_an_island";
-};
+struct has_an_island : with_rows<transition{state::gradient, event::release, state::hold}> {};
 /// Knows how a gradient begins, and not how it ends.
-struct ends_in_a_gradient : with_rows<transition{state::compute, event::consume, state::gradient}> {
-  static constexpr std::string_view name = "ends_in_a_gradient";
-};
+struct ends_in_a_gradient : with_rows<transition{state::compute, event::consume, state::gradient}> {};
 /// Has only pins in mind that end in a gradient: a read is never over.
-struct forgets_readers {
-  using policy_kind = rules_kind;
-  static constexpr std::string_view name = "forgets_readers";
+struct forgets_readers : plain {
   static constexpr transition table[] = {
       {state::free, event::materialize, state::hold}, {state::hold, event::acquire, state::compute},
       {state::hold, event::drop, state::free},        {state::compute, event::consume, state::gradient},
@@ -69,13 +60,9 @@ struct forgets_readers {
   };
 };
 /// Lets a tensor go while a kernel uses it.
-struct drops_what_is_pinned : with_rows<transition{state::compute, event::drop, state::free}> {
-  static constexpr std::string_view name = "drops_what_is_pinned";
-};
+struct drops_what_is_pinned : with_rows<transition{state::compute, event::drop, state::free}> {};
 /// Hands out a pin and does not say that the tensor is in use: it may be dropped under the pin.
-struct pins_without_a_trace {
-  using policy_kind = rules_kind;
-  static constexpr std::string_view name = "pins_without_a_trace";
+struct pins_without_a_trace : plain {
   static constexpr transition table[] = {
       {state::free, event::materialize, state::hold},
       {state::hold, event::acquire, state::hold},
@@ -83,26 +70,16 @@ struct pins_without_a_trace {
   };
 };
 /// Reads what nobody has written.
-struct reads_before_it_writes : with_rows<transition{state::free, event::acquire, state::compute}> {
-  static constexpr std::string_view name = "reads_before_it_writes";
-};
+struct reads_before_it_writes : with_rows<transition{state::free, event::acquire, state::compute}> {};
 /// Takes frames for bytes that are there.
-struct writes_anew : with_rows<transition{state::hold, event::materialize, state::hold}> {
-  static constexpr std::string_view name = "writes_anew";
-};
+struct writes_anew : with_rows<transition{state::hold, event::materialize, state::hold}> {};
 /// Lets a pin end that nobody has.
-struct releases_what_is_held : with_rows<transition{state::hold, event::release, state::hold}> {
-  static constexpr std::string_view name = "releases_what_is_held";
-};
+struct releases_what_is_held : with_rows<transition{state::hold, event::release, state::hold}> {};
 /// Lets a gradient take the place of a weight that nobody uses.
 struct consumes_what_is_held : with_rows<transition{state::hold, event::consume, state::gradient},
-                                         transition{state::gradient, event::release, state::hold}> {
-  static constexpr std::string_view name = "consumes_what_is_held";
-};
+                                         transition{state::gradient, event::release, state::hold}> {};
 /// Frees a tensor with its last pin.
-struct frees_by_release {
-  using policy_kind = rules_kind;
-  static constexpr std::string_view name = "frees_by_release";
+struct frees_by_release : plain {
   static constexpr transition table[] = {
       {state::free, event::materialize, state::hold},
       {state::hold, event::acquire, state::compute},
@@ -110,9 +87,7 @@ struct frees_by_release {
   };
 };
 /// Pins a tensor while it writes it.
-struct materializes_pinned {
-  using policy_kind = rules_kind;
-  static constexpr std::string_view name = "materializes_pinned";
+struct materializes_pinned : plain {
   static constexpr transition table[] = {
       {state::free, event::materialize, state::compute},
       {state::hold, event::acquire, state::compute},
@@ -121,9 +96,7 @@ struct materializes_pinned {
   };
 };
 /// Takes the end of each pin for the end of a backward pass.
-struct keeps_pins {
-  using policy_kind = rules_kind;
-  static constexpr std::string_view name = "keeps_pins";
+struct keeps_pins : plain {
   static constexpr transition table[] = {
       {state::free, event::materialize, state::hold}, {state::hold, event::acquire, state::compute},
       {state::hold, event::drop, state::free},        {state::compute, event::release, state::gradient},
@@ -134,7 +107,7 @@ struct keeps_pins {
 template <class Policy>
 laws::verdict judge(std::string_view law)
 {
-  return {Policy::name, law, conformance::mistake_in_tensor_rules<Policy>()};
+  return {laws::name_of<Policy>(), law, conformance::mistake_in_tensor_rules<Policy>()};
 }
 
 }  // namespace

@@ -26,15 +26,7 @@ using pipeline::schedule;
 namespace {
 
 /// Right: 1F1B. Each generator below has one mistake.
-struct alternating : pipeline::one_f_one_b {
-  static constexpr std::string_view name = "alternating";
-  schedule orders(const pipeline_shape& shape) const
-  {
-    schedule plan = one_f_one_b::orders(shape);
-    plan.name = name;
-    return plan;
-  }
-};
+using alternating = pipeline::one_f_one_b;
 
 /// Changes the orders of `alternating`, for policies that differ in one thing.
 template <class Change>
@@ -47,7 +39,6 @@ schedule changed(const pipeline_shape& shape, std::string_view name, const Chang
 }
 
 struct forgets_the_last_micro_batch : alternating {
-  static constexpr std::string_view name = "forgets_the_last_micro_batch";
   schedule orders(const pipeline_shape& shape) const
   {
     return changed(shape, name, [](schedule& plan) {
@@ -59,7 +50,6 @@ struct forgets_the_last_micro_batch : alternating {
   }
 };
 struct updates_before_the_last_gradient : alternating {
-  static constexpr std::string_view name = "updates_before_the_last_gradient";
   schedule orders(const pipeline_shape& shape) const
   {
     return changed(shape, name, [](schedule& plan) {
@@ -69,28 +59,24 @@ struct updates_before_the_last_gradient : alternating {
   }
 };
 struct never_updates : alternating {
-  static constexpr std::string_view name = "never_updates";
   schedule orders(const pipeline_shape& shape) const
   {
     return changed(shape, name, [](schedule& plan) { plan.stages.back().pop_back(); });
   }
 };
 struct reads_newer_weights : alternating {
-  static constexpr std::string_view name = "reads_newer_weights";
   schedule orders(const pipeline_shape& shape) const
   {
     return changed(shape, name, [](schedule& plan) { plan.stages[0][0].version = 1; });
   }
 };
 struct gives_a_part_to_another_stage : alternating {
-  static constexpr std::string_view name = "gives_a_part_to_another_stage";
   schedule orders(const pipeline_shape& shape) const
   {
     return changed(shape, name, [](schedule& plan) { plan.stages[0][0].part = plan.part_count() - 1; });
   }
 };
 struct adds_up_backward : alternating {
-  static constexpr std::string_view name = "adds_up_backward";
   /// All forward runs, then the backward runs from the last micro-batch on.
   schedule orders(const pipeline_shape& shape) const
   {
@@ -108,14 +94,12 @@ struct adds_up_backward : alternating {
   }
 };
 struct has_no_name_in_schedules : alternating {
-  static constexpr std::string_view name = "has_no_name_in_schedules";
   schedule orders(const pipeline_shape& shape) const
   {
     return changed(shape, "", [](schedule&) {});
   }
 };
 struct makes_one_batch : alternating {
-  static constexpr std::string_view name = "makes_one_batch";
   schedule orders(const pipeline_shape& shape) const
   {
     pipeline_shape one = shape;
@@ -124,7 +108,6 @@ struct makes_one_batch : alternating {
   }
 };
 struct remembers_the_first_schedule : alternating {
-  static constexpr std::string_view name = "remembers_the_first_schedule";
   schedule orders(const pipeline_shape& shape) const
   {
     if (first_.stages.empty()) first_ = changed(shape, name, [](schedule&) {});
@@ -133,7 +116,6 @@ struct remembers_the_first_schedule : alternating {
   mutable schedule first_;
 };
 struct copies_no_setting : alternating {
-  static constexpr std::string_view name = "copies_no_setting";
   copies_no_setting() = default;
   explicit copies_no_setting(bool of_user) : keeps_two_sets{of_user} {}
   copies_no_setting(const copies_no_setting&) : copies_no_setting{} {}
@@ -145,7 +127,6 @@ struct copies_no_setting : alternating {
 };
 /// Runs ahead by one micro-batch more than the time before.
 struct runs_ahead_each_time : alternating {
-  static constexpr std::string_view name = "runs_ahead_each_time";
   schedule orders(const pipeline_shape& shape) const
   {
     const bool is_eager = ++asked_ % 2 == 0;
@@ -157,7 +138,7 @@ struct runs_ahead_each_time : alternating {
 template <class Generator>
 laws::verdict judge(std::string_view law, const Generator& generator = {})
 {
-  return {Generator::name, law, conformance::mistake_in_schedule_generator(generator)};
+  return {laws::name_of<Generator>(), law, conformance::mistake_in_schedule_generator(generator)};
 }
 
 }  // namespace

@@ -54,7 +54,6 @@ static_assert(recalling_sink<last_events>);
 
 /// Refuses what it does not know, by an error.
 struct throws_at_unknown_kinds : last_events {
-  static constexpr std::string_view name = "throws_at_unknown_kinds";
   void record(const trace_event& event)
   {
     if (event.what > trace_event_kind::divergence) throw std::invalid_argument{"an event of an unknown kind"};
@@ -67,17 +66,14 @@ struct nameless : last_events {
 };
 /// Counts ages from 0 to `most`.
 struct recalls_one_line_too_many : last_events {
-  static constexpr std::string_view name = "recalls_one_line_too_many";
   [[nodiscard]] std::string recall(std::size_t most) const { return last_events::recall(most + 1); }
 };
 /// Writes a heading above the lines.
 struct writes_a_heading : last_events {
-  static constexpr std::string_view name = "writes_a_heading";
   [[nodiscard]] std::string recall(std::size_t most) const { return "last events:\n" + last_events::recall(most); }
 };
 /// Writes an event and its times below each other.
 struct writes_two_lines_for_each : last_events {
-  static constexpr std::string_view name = "writes_two_lines_for_each";
   [[nodiscard]] std::string recall(std::size_t most) const
   {
     std::string lines;
@@ -87,7 +83,6 @@ struct writes_two_lines_for_each : last_events {
 };
 /// Recalls the newest first.
 struct recalls_backwards : last_events {
-  static constexpr std::string_view name = "recalls_backwards";
   [[nodiscard]] std::string recall(std::size_t most) const
   {
     std::string lines;
@@ -97,7 +92,6 @@ struct recalls_backwards : last_events {
 };
 /// Recalls the oldest that it has, and not the last ones.
 struct recalls_the_oldest : last_events {
-  static constexpr std::string_view name = "recalls_the_oldest";
   [[nodiscard]] std::string recall(std::size_t most) const
   {
     std::string lines;
@@ -107,7 +101,6 @@ struct recalls_the_oldest : last_events {
 };
 /// Puts the ends of lines between them.
 struct joins_lines : last_events {
-  static constexpr std::string_view name = "joins_lines";
   [[nodiscard]] std::string recall(std::size_t most) const
   {
     std::string lines = last_events::recall(most);
@@ -117,7 +110,6 @@ struct joins_lines : last_events {
 };
 /// Gives its events away.
 struct recalls_once : last_events {
-  static constexpr std::string_view name = "recalls_once";
   [[nodiscard]] std::string recall(std::size_t most) const
   {
     std::string lines = last_events::recall(most);
@@ -127,7 +119,6 @@ struct recalls_once : last_events {
 };
 /// Records that it was asked.
 struct records_its_recalls : last_events {
-  static constexpr std::string_view name = "records_its_recalls";
   [[nodiscard]] std::string recall(std::size_t most) const
   {
     std::string lines = last_events::recall(most);
@@ -137,7 +128,6 @@ struct records_its_recalls : last_events {
 };
 /// Looks one place behind the newest.
 struct passes_the_newest_over : last_events {
-  static constexpr std::string_view name = "passes_the_newest_over";
   [[nodiscard]] std::string recall(std::size_t most) const
   {
     std::string lines;
@@ -147,7 +137,6 @@ struct passes_the_newest_over : last_events {
 };
 /// Finds no beginning where more lines are asked for than it has.
 struct recalls_nothing_if_asked_for_more : last_events {
-  static constexpr std::string_view name = "recalls_nothing_if_asked_for_more";
   [[nodiscard]] std::string recall(std::size_t most) const
   {
     return most > held() ? std::string{} : last_events::recall(most);
@@ -157,12 +146,12 @@ struct recalls_nothing_if_asked_for_more : last_events {
 template <class Policy>
 laws::verdict judge(std::string_view law)
 {
-  return {Policy::name, law, conformance::mistake_in_recalling_sink(Policy{})};
+  return {laws::name_of<Policy>(), law, conformance::mistake_in_recalling_sink(Policy{})};
 }
 template <class Policy>
-laws::verdict judge_as_plain(std::string_view called, std::string_view law)
+laws::verdict judge_as_plain(std::string_view law)
 {
-  return {called, law, conformance::mistake_in_trace_sink(Policy{})};
+  return {laws::name_of<Policy>(), law, conformance::mistake_in_trace_sink(Policy{})};
 }
 
 }  // namespace
@@ -183,8 +172,8 @@ const laws::verdicts& laws::wrong_sinks()
 {
   using namespace wrong_sinks_test;
   static const verdicts all{
-      judge_as_plain<throws_at_unknown_kinds>("throws_at_unknown_kinds", "record may throw"),
-      judge_as_plain<nameless>("nameless", "a policy without a name"),
+      judge_as_plain<throws_at_unknown_kinds>("record may throw"),
+      judge_as_plain<nameless>("a policy without a name"),
       judge<recalls_one_line_too_many>("more lines than were asked for"),
       judge<writes_a_heading>("more lines than were asked for"),
       judge<writes_two_lines_for_each>("more lines than were asked for"),

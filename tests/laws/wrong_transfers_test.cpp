@@ -47,7 +47,6 @@ void sort_by_access_index(actions_of& actions)
 
 /// An eviction needs no order, so its author thinks: a load into the frames evicts.
 struct leaves_evictions_out : on_demand {
-  static constexpr std::string_view name = "leaves_evictions_out";
   void schedule(const schedule_input& input, actions_of& actions)
   {
     on_demand::schedule(input, actions);
@@ -57,7 +56,6 @@ struct leaves_evictions_out : on_demand {
 
 /// Passes the whole demand log on, with what only tells a scheduler that frames became free.
 struct passes_vacates_on : on_demand {
-  static constexpr std::string_view name = "passes_vacates_on";
   void schedule(const schedule_input& input, actions_of& actions)
   {
     actions.assign(input.demand.begin(), input.demand.end());
@@ -66,7 +64,6 @@ struct passes_vacates_on : on_demand {
 
 /// Loads a chunk ahead and again where it is used.
 struct loads_twice : on_demand {
-  static constexpr std::string_view name = "loads_twice";
   void schedule(const schedule_input& input, actions_of& actions)
   {
     actions.clear();
@@ -79,7 +76,6 @@ struct loads_twice : on_demand {
 
 /// Takes the frame after the one that demand paging chose.
 struct loads_one_frame_on : on_demand {
-  static constexpr std::string_view name = "loads_one_frame_on";
   void schedule(const schedule_input& input, actions_of& actions)
   {
     on_demand::schedule(input, actions);
@@ -89,7 +85,6 @@ struct loads_one_frame_on : on_demand {
 
 /// Gives frames to a chunk that was to be loaded, and copies nothing.
 struct claims_for_loads : on_demand {
-  static constexpr std::string_view name = "claims_for_loads";
   void schedule(const schedule_input& input, actions_of& actions)
   {
     on_demand::schedule(input, actions);
@@ -100,7 +95,6 @@ struct claims_for_loads : on_demand {
 
 /// Counts accesses from 1.
 struct is_late_by_one : on_demand {
-  static constexpr std::string_view name = "is_late_by_one";
   void schedule(const schedule_input& input, actions_of& actions)
   {
     on_demand::schedule(input, actions);
@@ -110,7 +104,6 @@ struct is_late_by_one : on_demand {
 
 /// Starts everything at the beginning, before frames were left.
 struct starts_all_at_once : on_demand {
-  static constexpr std::string_view name = "starts_all_at_once";
   void schedule(const schedule_input& input, actions_of& actions)
   {
     on_demand::schedule(input, actions);
@@ -121,7 +114,6 @@ struct starts_all_at_once : on_demand {
 
 /// Moves loads ahead and leaves the evictions that make room for them where they were.
 struct loads_before_room : on_demand {
-  static constexpr std::string_view name = "loads_before_room";
   void schedule(const schedule_input& input, actions_of& actions)
   {
     on_demand::schedule(input, actions);
@@ -134,7 +126,6 @@ struct loads_before_room : on_demand {
 
 /// Sorts by access index, and inside an access by kind: copies to the device before what makes room for them.
 struct sorts_loads_first : on_demand {
-  static constexpr std::string_view name = "sorts_loads_first";
   void schedule(const schedule_input& input, actions_of& actions)
   {
     on_demand::schedule(input, actions);
@@ -147,7 +138,6 @@ struct sorts_loads_first : on_demand {
 
 /// Evicts as soon as the frames are wanted soon, also while the chunk is still in use.
 struct evicts_what_is_in_use : on_demand {
-  static constexpr std::string_view name = "evicts_what_is_in_use";
   void schedule(const schedule_input& input, actions_of& actions)
   {
     on_demand::schedule(input, actions);
@@ -160,7 +150,6 @@ struct evicts_what_is_in_use : on_demand {
 
 /// Gives the moves of a chunk one after the other.
 struct sorts_by_chunk : on_demand {
-  static constexpr std::string_view name = "sorts_by_chunk";
   void schedule(const schedule_input& input, actions_of& actions)
   {
     on_demand::schedule(input, actions);
@@ -173,7 +162,6 @@ struct sorts_by_chunk : on_demand {
 
 /// Looks ahead without asking whether moves may start early.
 struct is_early_where_forbidden : transfer::lookahead {
-  static constexpr std::string_view name = "is_early_where_forbidden";
   void schedule(schedule_input input, actions_of& actions)
   {
     input.may_move_early = true;
@@ -183,7 +171,6 @@ struct is_early_where_forbidden : transfer::lookahead {
 
 /// Adds to what the last plan left in `actions`.
 struct forgets_to_clear : on_demand {
-  static constexpr std::string_view name = "forgets_to_clear";
   void schedule(const schedule_input& input, actions_of& actions)
   {
     for (const move& each : input.demand)
@@ -193,7 +180,6 @@ struct forgets_to_clear : on_demand {
 
 /// Takes a record with as many moves for the record that it knows.
 struct keeps_an_old_plan : on_demand {
-  static constexpr std::string_view name = "keeps_an_old_plan";
   void schedule(const schedule_input& input, actions_of& actions)
   {
     if (input.demand.size() != moves_) on_demand::schedule(input, known_);
@@ -206,13 +192,11 @@ struct keeps_an_old_plan : on_demand {
 
 /// Says that it plans nothing, and does.
 struct plans_in_secret : on_demand {
-  static constexpr std::string_view name = "plans_in_secret";
   static constexpr bool plans = false;
 };
 
 /// Makes its notes anew for each plan.
 struct allocates_for_each_plan : on_demand {
-  static constexpr std::string_view name = "allocates_for_each_plan";
   void schedule(const schedule_input& input, actions_of& actions)
   {
     const std::vector<std::uint32_t> ready(input.chunks + 1, 0);
@@ -224,7 +208,7 @@ struct allocates_for_each_plan : on_demand {
 template <class Policy>
 laws::verdict judge(std::string_view law)
 {
-  return {Policy::name, law, conformance::mistake_in_transfer_policy<Policy>({}, laws::allocations_so_far)};
+  return {laws::name_of<Policy>(), law, conformance::mistake_in_transfer_policy<Policy>({}, laws::allocations_so_far)};
 }
 
 }  // namespace
