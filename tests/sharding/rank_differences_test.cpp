@@ -286,6 +286,7 @@ std::string run(const scenario& it)
     const std::string all = "rank " + std::to_string(rank) + " at " + found + ": " + text;
     if (found != where) return "not at " + where + ", but " + all;
     if (text.find(words) == text.npos) return "without " + words + ", " + all;
+    if (it.what == thing::updates && text.find("checkpoints of the same step") == text.npos) return "no advice, " + all;
     if (text != said[0].second) return "other words on other ranks, " + all;
     if (where.empty()) continue;
     const std::string here = " on rank " + std::to_string(other) + ", and ";

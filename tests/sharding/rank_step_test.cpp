@@ -21,6 +21,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -86,7 +87,7 @@ struct trainer {
     }
   }
   template <class Work>
-  void again(Work work)
+  std::invoke_result_t<Work> again(Work work)
   {
     for (;; ++failures) {
       try {
@@ -95,7 +96,25 @@ struct trainer {
       }
     }
   }
+  /// A step goes on with its own rate alone, and nobody reads a weight that it has updated and not gathered yet.
+  void check_half_done(const sharding::zero& divided)
+  {
+    if (adam.progress.decision == optimizer::step_decision::update) {
+      try {
+        (void)m.step(adam, {.learning_rate = 0.25F, .clip = {.norm = 1}});
+        complaint = "a step went on with another rate on one rank";
+      } catch (const usage_error&) {
+      }
+    }
+    try {
+      if (m.shares().has_gradient(m.share_of(weights[0]).first->share)) return;  // it is the old one
+      (void)m.acquire(weights[0], access::read);
+      if (!divided.parameters) complaint = "a weight was read that is not gathered yet";
+    } catch (const usage_error&) {
+    }
+  }
   std::uint32_t failures = 0;
+  std::string complaint;
   optimizer::step_outcome step() { return m.step(adam, {.learning_rate = 0.125F, .clip = {.norm = 1}}); }
   std::vector<float> values()
   {
@@ -111,150 +130,33 @@ struct trainer {
 
 constexpr sharding::zero stages[] = {sharding::zero_1, sharding::zero_2, sharding::zero_3};
 
-/// Weights behind three steps; in one of them copy `fatal` of rank 1's step fails, and it calls again. @return   what
-/// went wrong, or nothing
-std::string run(const sharding::zero& divided, std::uint32_t in_step, std::uint64_t fatal, std::vector<float>& found,
-                std::uint64_t& copies, std::uint32_t& failures)
-{
-  std::vector<std::string> complaints(ranks);
-  const collective::thread_group group{ranks, {}};
-  support::on_ranks(ranks, [&](std::uint32_t rank) {
-    trainer it{group, rank, divided};
-    for (std::uint32_t step = 0; step < 3; ++step) {
-      const auto scope = it.m.iteration();
-      it.differentiate(step);
-      const std::uint64_t before = it.memory.copies();
-      if (rank == 1 && step == in_step) it.memory.set_plan({.copy = before + fatal});
-      optimizer::step_outcome outcome;
-      for (bool ended = false; !ended;) {
-        try {
-          outcome = it.step();
-          ended = true;
-        } catch (const device_error&) {
-          ++failures;
-          if (it.adam.progress.decision == optimizer::step_decision::update) {
-            try {
-              (void)it.m.step(it.adam, {.learning_rate = 0.25F, .clip = {.norm = 1}});
-              complaints[rank] = "a step went on with another rate on one rank";
-            } catch (const usage_error&) {
-            }
-          }
-          try {
-            // it was not updated yet: weights are the old ones
-            if (it.m.shares().has_gradient(it.m.share_of(it.weights[0]).first->share)) continue;
-            (void)it.m.acquire(it.weights[0], access::read);
-            if (!divided.parameters) complaints[rank] = "a weight was read that is not gathered yet";
-          } catch (const usage_error&) {
-          }
-        }
-      }
-      if (rank == 1 && step == in_step) copies = it.memory.copies() - before;
-      if (!(outcome.norm > 0)) complaints[rank] = "no norm";
-    }
-    const std::vector<float> values = it.values();
-    if (rank == 1)
-      found = values;
-    else if (values[2] != 1)
-      complaints[rank] = "a frozen weight moved";
-  });
-  return complaints[0] + complaints[1];
-}
-
-TEST_CASE("a step that failed at any copy goes on where it stopped: nothing is updated twice, nothing is left out",
-          "[sharding]")
-{
-  for (const sharding::zero& divided : stages)
-    for (const std::uint32_t in_step : {0U, 1U}) {  // which is recorded, which follows a plan
-      std::vector<float> wanted;
-      std::uint64_t copies = 0;
-      std::uint32_t failures = 0;
-      CHECK(run(divided, in_step, UINT64_MAX / 2, wanted, copies, failures) == "");
-      CHECK(failures == 0);
-      const std::uint64_t all = copies;
-      for (std::uint64_t fatal = 0; fatal < all; ++fatal) {
-        INFO("stage " << &divided - stages + 1 << ", step " << in_step << ", copy " << fatal << " of " << all);
-        std::vector<float> found;
-        CHECK(run(divided, in_step, fatal, found, copies, failures) == "");
-        CHECK(found == wanted);
-      }
-      CHECK(failures == all);
-      CHECK((all > 0 || in_step == 1));  // a plan may have made them all before
-    }
-}
-
-/// Weights behind three steps whose updates wait; copy `fatal` of rank 1 fails, from its second step to the third.
-std::string run_late(const sharding::zero& divided, std::uint64_t fatal, std::vector<float>& found,
-                     std::uint64_t& copies, std::uint32_t& failures)
-{
-  std::vector<std::string> complaints(ranks);
-  const collective::thread_group group{ranks, {}};
-  support::on_ranks(ranks, [&](std::uint32_t rank) {
-    trainer it{group, rank, divided};
-    optimizer::late_updates late{it.m, it.adam};
-    std::uint64_t before = 0;
-    for (std::uint32_t step = 0; step < 3; ++step) {
-      const auto scope = it.m.iteration();
-      it.differentiate_again(step);
-      if (rank == 1 && step == 1) {
-        before = it.memory.copies();
-        it.memory.set_plan({.copy = before + fatal});
-      }
-      if (rank == 1 && step == 2) copies = it.memory.copies() - before;
-      it.again([&] { (void)late.step({.learning_rate = 0.125F, .clip = {.norm = 1}}); });
-      if (late.waiting() != (step == 1 ? 2U : 3U)) complaints[rank] = "an update did not wait";
-    }
-    std::vector<float> values;
-    it.again([&] { values = it.values(); });
-    if (late.waiting() != 0) complaints[rank] = "an update waits of a weight that was read";
-    if (rank == 1) found = values, failures += it.failures;
-    if (rank == 0 && values[2] != 1) complaints[rank] = "a frozen weight moved";
-  });
-  return complaints[0] + complaints[1];
-}
-
-TEST_CASE("an update that waits has the bits of one that does not, whatever copy fails before its weight is read",
-          "[sharding]")
-{
-  for (const sharding::zero& divided : stages) {
-    std::vector<float> wanted, found;
-    std::uint64_t copies = 0, all = 0;
-    std::uint32_t failures = 0;
-    CHECK(run(divided, 0, UINT64_MAX / 2, wanted, copies, failures) == "");
-    CHECK(run_late(divided, UINT64_MAX / 2, found, all, failures) == "");
-    CHECK(found == wanted);
-    CHECK(failures == 0);
-    REQUIRE(all > 0);
-    for (std::uint64_t fatal = 0; fatal < all; ++fatal) {
-      INFO("stage " << &divided - stages + 1 << ", copy " << fatal << " of " << all);
-      CHECK(run_late(divided, fatal, found, copies, failures) == "");
-      CHECK(found == wanted);
-    }
-    CHECK(failures == all);
-  }
-}
-
-/// Weights behind three steps, which `make(trainer)` gives a function for. Copy `fatal` of rank 1's second step fails.
+/// Weights behind three steps, which `make(trainer)` gives a function for. Copy `fatal` of rank 1 fails, from step
+/// `in_step` to the next one, and each call is made again. @return   what went wrong, or nothing
 template <class Make>
-std::string run_again(const sharding::zero& divided, std::uint64_t fatal, std::vector<float>& found,
-                      std::uint64_t& copies, std::uint32_t& failures, Make make)
+std::string run(const sharding::zero& divided, std::uint32_t in_step, std::uint64_t fatal, std::vector<float>& found,
+                std::uint64_t& copies, std::uint32_t& failures, Make make)
 {
   std::vector<std::string> complaints(ranks);
   const collective::thread_group group{ranks, {}};
   support::on_ranks(ranks, [&](std::uint32_t rank) {
     trainer it{group, rank, divided};
     const auto step_of = make(it);
+    std::uint64_t before = 0;
     for (std::uint32_t step = 0; step < 3; ++step) {
-      const auto scope = it.m.iteration();
+      const auto scope = it.again([&] { return it.m.iteration(); });
       it.differentiate_again(step);
-      const std::uint64_t before = it.memory.copies();
-      if (rank == 1 && step == 1) it.memory.set_plan({.copy = before + fatal});
+      if (rank == 1 && step == in_step) {
+        before = it.memory.copies();
+        it.memory.set_plan({.copy = before + fatal});
+      }
+      if (rank == 1 && step == in_step + 1) copies = it.memory.copies() - before;
       it.again([&] { step_of(step); });
-      if (rank == 1 && step == 1) copies = it.memory.copies() - before;
     }
     std::vector<float> values;
     it.again([&] { values = it.values(); });
+    complaints[rank] = it.complaint;
     if (rank == 1) found = values, failures += it.failures;
-    if (rank == 0 && values[2] != 1) complaints[rank] = "a frozen weight moved";
+    if (rank == 0 && values[2] != 1) complaints[rank] += "a frozen weight moved";
   });
   return complaints[0] + complaints[1];
 }
@@ -264,24 +166,64 @@ std::vector<float> run_on_host(const sharding::zero& divided, const optimizer::s
   std::uint64_t copies = 0;
   std::uint32_t failures = 0;
   const auto make = [&](trainer& it) { return [&](std::uint32_t) { (void)it.m.step(it.adam, options); }; };
-  CHECK(run_again(divided, UINT64_MAX / 2, found, copies, failures, make) == "");
+  CHECK(run(divided, 1, UINT64_MAX / 2, found, copies, failures, make) == "");
   return found;
 }
 /// Compares with `wanted`, whichever copy fails.
 template <class Make>
-void check_all_copies(const sharding::zero& divided, const std::vector<float>& wanted, Make make)
+void check_all_copies(const sharding::zero& divided, const std::vector<float>& wanted, Make make,
+                      std::uint32_t in_step = 1)
 {
   std::vector<float> found;
   std::uint64_t copies = 0, all = 0;
   std::uint32_t failures = 0;
-  CHECK(run_again(divided, UINT64_MAX / 2, found, all, failures, make) == "");
+  CHECK(run(divided, in_step, UINT64_MAX / 2, found, all, failures, make) == "");
   CHECK(found == wanted);
+  CHECK(failures == 0);
+  REQUIRE(all > 0);
   for (std::uint64_t fatal = 0; fatal < all; ++fatal) {
-    INFO("copy " << fatal << " of " << all);
-    CHECK(run_again(divided, fatal, found, copies, failures, make) == "");
+    INFO("stage " << divided.gradients + divided.parameters + 1 << ", copy " << fatal << " of " << all);
+    CHECK(run(divided, in_step, fatal, found, copies, failures, make) == "");
     CHECK(found == wanted);
   }
   CHECK(failures == all);
+}
+
+constexpr optimizer::step_options clipped{.learning_rate = 0.125F, .clip = {.norm = 1}};
+
+TEST_CASE("a step that failed at any copy goes on where it stopped: nothing is updated twice, nothing is left out",
+          "[sharding]")
+{
+  for (const sharding::zero& divided : stages) {
+    const std::vector<float> wanted = run_on_host(divided, clipped);
+    for (const std::uint32_t in_step : {0U, 1U})  // which is recorded, which follows a plan
+      check_all_copies(
+          divided, wanted,
+          [&](trainer& it) {
+            return [&](std::uint32_t) {
+              try {
+                if (!(it.step().norm > 0)) it.complaint = "no norm";
+              } catch (const device_error&) {
+                it.check_half_done(divided);
+                throw;
+              }
+            };
+          },
+          in_step);
+  }
+}
+
+TEST_CASE("an update that waits has the bits of one that does not, whatever copy fails before its weight is read",
+          "[sharding]")
+{
+  for (const sharding::zero& divided : stages)
+    check_all_copies(divided, run_on_host(divided, clipped), [&](trainer& it) {
+      using late_type = optimizer::late_updates<decltype(trainer::m), optimizer::adam>;
+      return [&it, late = std::make_shared<late_type>(it.m, it.adam)](std::uint32_t step) {
+        (void)late->step(clipped);
+        if (late->waiting() != (step == 1 ? 2U : 3U)) it.complaint = "an update did not wait";
+      };
+    });
 }
 
 constexpr bytes all_bytes{4 * frame.count()};  // of the updates of two of three shares
