@@ -30,8 +30,6 @@ struct seat {
   bool has_more = false;
   std::string state = "cursor";
   std::size_t state_size = 8;
-  std::uint32_t state_version = 0;  ///< what is in the state
-  float buffer = 1;
   std::uint32_t list_version = 1;
   std::uint64_t chunk = 12 * 16384;  ///< bytes: of 1, 2, 3, 4 ranks
   cm::sharding::zero divided = cm::sharding::zero_3;
@@ -56,10 +54,10 @@ std::string at_seat(counting_ranks& ranks, const seat& it, act what)
     if (it.has_more) (void)model.add<float>({5}, cm::role::frozen);
     model.name(weight, it.name);
     model.name(buffer, "mean");
-    std::vector<std::uint32_t> state(it.state_size / 4, it.state_version);
+    std::vector<std::uint32_t> state(it.state_size / 4);
     model.state(it.state, std::as_writable_bytes(std::span{state}));
     for (float& each : model.acquire(weight, cm::access::write).span()) each = 1;
-    for (float& each : model.acquire(buffer, cm::access::write).span()) each = it.buffer;
+    for (float& each : model.acquire(buffer, cm::access::write).span()) each = 1;
     if (it.run != 0) model.shares().content().belongs_to(it.run);
     if (what == act::save)
       (void)checkpoint::save(model, *it.folder);
@@ -232,24 +230,6 @@ TEST_CASE("ranks that see different folders are told so", "[resharding]")
   CHECK(checkpoint::generations_in(first).empty());
   CHECK(first.names() == std::vector<std::string>{checkpoint::detail::claim_name(1)});  // the number is not given again
   CHECK(second.names().empty());
-}
-
-TEST_CASE("what each rank has of its own loads on as many ranks alone, and is named elsewhere", "[resharding]")
-{
-  for (const bool is_state : {false, true}) {
-    memory_folder folder;
-    expect(ends_of(3, folder, act::save,
-                   [&](std::uint32_t rank, seat& it) {
-                     if (is_state)
-                       it.state_version = rank;
-                     else
-                       it.buffer = static_cast<float>(rank);
-                   }),
-           "saved", {});
-    expect(ends_of(3, folder, act::load, nothing), "saved", {});
-    for (const std::uint32_t ranks : {1U, 2U, 4U})
-      expect(ends_of(ranks, folder, act::load, nothing), "config: ", {is_state ? "state/cursor" : "mean", "3"});
-  }
 }
 
 }  // namespace bad_input_test

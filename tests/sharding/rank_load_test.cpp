@@ -34,45 +34,7 @@ void save(memory_folder& folder, const division& how, float begin)
   });
 }
 
-template <class Before>
-std::vector<std::string> load_on(memory_folder& folder, std::uint32_t ranks, Before before,
-                                 const checkpoint::load_options& options = {})
-{
-  return said_on({ranks}, [&](std::uint32_t rank, model_type& model, auto& tensors) {
-    before(rank, model, tensors);
-    (void)checkpoint::load(model, folder, options);
-  });
-}
-
 }  // namespace
-
-TEST_CASE("what some ranks saved loads on others, in other stages and nodes, and in a manager, and back", "[sharding]")
-{
-  const std::vector<division> ways{{1, 0, 2, cm::sharding::zero_1},
-                                   {2, 0, 3, cm::sharding::zero_3},
-                                   {3, 1, 2, cm::sharding::zero_2},
-                                   {4, 2, 1, cm::sharding::zero_1}};
-  for (const division& from : ways) {
-    memory_folder folder;
-    save(folder, from, 1);
-    for (const division& to : ways)
-      on_ranks(to, [&](std::uint32_t, model_type& model, auto& tensors) {
-        expect(checkpoint::load(model, folder).number == 1 && tensors.holds(1), "other weights");
-      });
-    arena memory{{.device_capacity = room, .host_capacity = room}};
-    manager_type m{memory, {.chunk_bytes = 256_KiB}};
-    declared<manager_type> tensors{m};
-    CHECK(checkpoint::load(m, folder).number == 1);
-    CHECK(tensors.holds(1));
-    tensors.fill(5);
-    CHECK(checkpoint::save(m, folder).number == 2);
-    on_ranks(from, [&](std::uint32_t rank, model_type& model, auto& again) {
-      again.fill(static_cast<float>(9 + rank));  // what a load replaces need not be the same
-      expect(checkpoint::load(model, folder).number == 2 && again.holds(5), "other weights than the manager's");
-      const auto scope = model.iteration();
-    });
-  }
-}
 
 TEST_CASE("a load leaves nothing of updates that wait: lists that they would have filled begin anew", "[sharding]")
 {
@@ -129,8 +91,9 @@ TEST_CASE("all ranks take the newest generation that is whole, and say why not a
            loaded.skipped[0].why);
   });
   folder.flip("generation-000001-00000.safetensors", 3000);
-  for (const std::string& it :
-       load_on(folder, 2, [](std::uint32_t, model_type&, auto&) {}, {.allow_fresh_start = true, .limits = {}}))
+  for (const std::string& it : said_on({2}, [&](std::uint32_t, model_type& model, auto&) {
+         (void)checkpoint::load(model, folder, {.allow_fresh_start = true, .limits = {}});
+       }))
     CHECK(it.find("none of the 2 generations in this folder is whole") != it.npos);
 }
 
@@ -235,30 +198,6 @@ TEST_CASE("ranks of which some allow a fresh start are told so", "[sharding]")
   for (const std::string& it : said) CHECK(it.find("same allow_fresh_start") != it.npos);
 }
 
-TEST_CASE("a checkpoint of another model is refused on all ranks with what differs, and nothing is changed",
-          "[sharding]")
-{
-  memory_folder folder;
-  save(folder, {2}, 1);
-  const auto expect_said = [&](const std::string& what, auto before) {
-    for (const std::string& it : load_on(folder, 3, before)) {
-      INFO(it);
-      CHECK(it.find(what) != it.npos);
-    }
-  };
-  expect_said("it does not have: momentum/other",
-              [](std::uint32_t, model_type& m, auto& t) { m.name(t.large, "other"); });
-  expect_said("ranks have other models: parameter other of float32 300 70",
-              [](std::uint32_t rank, model_type& m, auto& t) {
-                if (rank == 1) m.name(t.large, "other");
-              });
-  expect_said("it does not have: tensor.4",
-              [](std::uint32_t, model_type& m, auto&) { (void)m.template add<float>({9}, cm::role::frozen); });
-  expect_said("it does not have: state/more", [](std::uint32_t, model_type& m, auto& t) {
-    m.state("more", std::as_writable_bytes(std::span{t.cursor}));
-  });
-}
-
 TEST_CASE("a loss scale that `use` registered is loaded on all ranks, and one that cannot be right is refused by all",
           "[sharding]")
 {
@@ -289,34 +228,6 @@ TEST_CASE("a loss scale that `use` registered is loaded on all ranks, and one th
     (void)checkpoint::load(model, right);
     expect(scale.scale() == 4.0F && tensors.holds(1), "another scale");
   });
-}
-
-TEST_CASE("two trainings in one folder are not taken for one", "[sharding]")
-{
-  memory_folder folder;
-  save(folder, {2}, 1);
-  memory_folder other;
-  save(other, {2}, 2);
-  for (const std::string& name : other.names()) {
-    const auto content = other.last_of(name);
-    std::string renamed = name;
-    renamed.replace(renamed.find("000001"), 6, "000002");
-    if (renamed.ends_with(".manifest")) {
-      auto manifest = checkpoint::read_manifest({reinterpret_cast<const char*>(content.data()), content.size()});
-      manifest.generation = 2;
-      for (auto& file : manifest.files) file.name.replace(file.name.find("000001"), 6, "000002");
-      const std::string text = checkpoint::write_manifest(manifest);
-      cm::io::write_all(*std::make_unique<memory_folder::writer>(folder.create(renamed)),
-                        std::as_bytes(std::span{text}));
-    } else {
-      cm::io::write_all(*std::make_unique<memory_folder::writer>(folder.create(renamed)), content);
-    }
-  }
-  for (const std::string& it :
-       said_by_each_kind([&](std::uint32_t, auto& model, auto&) { (void)checkpoint::load(model, folder); })) {
-    INFO(it);
-    CHECK(it.find("checkpoints of two trainings: generation-000002.manifest") != it.npos);
-  }
 }
 
 TEST_CASE("a damaged generation leaves nothing in the match of the older one, over one rank too", "[sharding]")
