@@ -11,12 +11,12 @@
 #include <support/fault_control.hpp>
 #include <support/oracles/random_iteration.hpp>
 #include <support/oracles/record_builder.hpp>
+#include <support/own_policies.hpp>
 
 #include <array>
 #include <cstdint>
 #include <new>
 #include <numeric>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -46,40 +46,6 @@ bool fails(std::uint64_t allocation, Call call)
   faults.disarm();
   return threw;
 }
-
-/// Its first setting evicts the lowest chunk; the second is belady.
-class lowest_or_belady : public eviction::belady {
- public:
-  static constexpr std::string_view name = "lowest_or_belady";
-  [[nodiscard]] std::uint32_t variants() const noexcept { return 2; }
-  void choose(std::uint32_t variant) noexcept { is_belady_ = variant == 1; }
-  void reset(std::uint32_t chunks)
-  {
-    belady::reset(chunks);
-    inside_.reset(chunks);
-  }
-  void enter(const eviction::candidate& item) noexcept
-  {
-    belady::enter(item);
-    inside_.insert(index_of(item.chunk));
-  }
-  void leave(const eviction::candidate& item) noexcept
-  {
-    belady::leave(item);
-    inside_.erase(index_of(item.chunk));
-  }
-  [[nodiscard]] chunk_id victim(access_index now) const noexcept
-  {
-    if (is_belady_) return belady::victim(now);
-    const std::uint32_t lowest = inside_.first_from(0);
-    return lowest == index_set::none ? chunk_id::none : chunk_id{lowest};
-  }
-
- private:
-  index_set inside_;
-  bool is_belady_ = false;
-};
-static_assert(tuned_eviction<lowest_or_belady>);
 
 /// Reads of chunks of one frame, whose bytes lie on the host, and what is planned for them.
 template <class Eviction>
@@ -127,7 +93,7 @@ TEST_CASE("memory for a later search that is refused leaves the plan and the pol
 {
   std::uint64_t allocation = 0;
   for (bool threw = true; threw; ++allocation) {
-    searched<lowest_or_belady> it{{0, 1, 2, 0, 3, 0, 1, 0}, 5, 2};
+    searched<support::lowest_or_belady> it{{0, 1, 2, 0, 3, 0, 1, 0}, 5, 2};
     REQUIRE(it.planned.variant == 1);
     threw = fails(allocation, [&] { it.reserve_search(); });
     CHECK(it.planned.variant == 1);

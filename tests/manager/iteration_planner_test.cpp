@@ -9,6 +9,7 @@
 
 #include <conformance/transfer_policy.hpp>
 #include <support/catch.hpp>
+#include <support/own_policies.hpp>
 
 #include <algorithm>
 #include <array>
@@ -136,36 +137,12 @@ namespace {
 
 using planner = iteration_planner<eviction::belady, transfer::lookahead>;
 
-/// Its first setting evicts the lowest chunk; the second is belady, but finds no victim while chunk 4 is there.
-class shy_belady : public eviction::belady {
- public:
-  static constexpr std::string_view name = "shy_belady";
-  [[nodiscard]] std::uint32_t variants() const noexcept { return 2; }
-  void choose(std::uint32_t variant) noexcept { shy_ = variant == 1; }
-  void reset(std::uint32_t chunks)
-  {
-    belady::reset(chunks);
-    inside_.reset(chunks);
-  }
-  void enter(const eviction::candidate& item) noexcept
-  {
-    belady::enter(item);
-    inside_.insert(index_of(item.chunk));
-  }
-  void leave(const eviction::candidate& item) noexcept
-  {
-    belady::leave(item);
-    inside_.erase(index_of(item.chunk));
-  }
+/// In its second setting it finds no victim while chunk 4 is there.
+struct shy_belady : support::lowest_or_belady {
   [[nodiscard]] chunk_id victim(access_index now) const noexcept
   {
-    if (!shy_) return inside_.first_from(0) == index_set::none ? chunk_id::none : chunk_id{inside_.first_from(0)};
-    return inside_.contains(4) ? chunk_id::none : belady::victim(now);
+    return is_belady_ && inside_.contains(4) ? chunk_id::none : lowest_or_belady::victim(now);
   }
-
- private:
-  index_set inside_;
-  bool shy_ = false;
 };
 static_assert(tuned_eviction<shy_belady>);
 

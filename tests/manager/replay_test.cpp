@@ -12,6 +12,7 @@
 #include <support/adversarial.hpp>
 #include <support/catch.hpp>
 #include <support/oracles/random_iteration.hpp>
+#include <support/own_policies.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -209,39 +210,11 @@ using namespace chunkmem;
 
 namespace {
 
-/// Two policies in one: its second setting evicts what is used next, the third is the first again.
-class nearest_or_farthest : public eviction::belady {
- public:
-  static constexpr std::string_view name = "nearest_or_farthest";
+/// The third setting is the first again.
+struct lowest_or_belady_or_lowest : support::lowest_or_belady {
   [[nodiscard]] std::uint32_t variants() const noexcept { return 3; }
-  void choose(std::uint32_t variant) noexcept { nearest_ = variant != 1; }
-  [[nodiscard]] chunk_id victim(access_index now) const noexcept
-  {
-    return nearest_ ? belady::victim(access_index{index_of(now) + 1}) == chunk_id::none ? chunk_id::none : lowest()
-                    : belady::victim(now);
-  }
-  void enter(const eviction::candidate& item) noexcept
-  {
-    belady::enter(item);
-    inside_.insert(index_of(item.chunk));
-  }
-  void leave(const eviction::candidate& item) noexcept
-  {
-    belady::leave(item);
-    inside_.erase(index_of(item.chunk));
-  }
-  void reset(std::uint32_t chunks)
-  {
-    belady::reset(chunks);
-    inside_.reset(chunks);
-  }
-
- private:
-  [[nodiscard]] chunk_id lowest() const noexcept { return chunk_id{inside_.first_from(0)}; }
-  index_set inside_;
-  bool nearest_ = true;
 };
-static_assert(tuned_eviction<nearest_or_farthest>);
+static_assert(tuned_eviction<lowest_or_belady_or_lowest>);
 
 }  // namespace
 
@@ -252,12 +225,12 @@ TEST_CASE("the setting that moves least when the record repeats is chosen", "[ma
   const std::vector<std::uint32_t> own{0, 1, 2, 3, 4};
   const access_record record = build.finish(own, 5);
   const support::random_iteration it{{1, 1, 1, 1, 1}, own, {1, 1, 1, 1, 1}, record};
-  auto state = support::cache_for<nearest_or_farthest>(it, 2, 5);
+  auto state = support::cache_for<lowest_or_belady_or_lowest>(it, 2, 5);
   decision_log log;
   support::fill_on_host(state, log);
-  variant_trial<nearest_or_farthest> trial;
+  variant_trial<lowest_or_belady_or_lowest> trial;
   CHECK(trial.best(state, record, own) == 1);
-  auto none = support::cache_for<nearest_or_farthest>(it, 0, 5);
+  auto none = support::cache_for<lowest_or_belady_or_lowest>(it, 0, 5);
   CHECK(trial.best(none, record, own) == 0);  // where none fits
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <chunkmem/chunk/chunk_layout.hpp>
+#include <chunkmem/core/containers.hpp>
+#include <chunkmem/eviction/evictions.hpp>
 #include <chunkmem/placement/placement_policy.hpp>
 
 #include <cstdint>
@@ -50,5 +52,39 @@ class one_each_layout {
   chunkmem::frame_size frame_;
   std::uint32_t next_ = 0;
 };
+
+/// Its first setting evicts the lowest chunk; the second is belady. An eviction with settings to choose from.
+class lowest_or_belady : public chunkmem::eviction::belady {
+ public:
+  static constexpr std::string_view name = "lowest_or_belady";
+  [[nodiscard]] std::uint32_t variants() const noexcept { return 2; }
+  void choose(std::uint32_t variant) noexcept { is_belady_ = variant == 1; }
+  void reset(std::uint32_t chunks)
+  {
+    belady::reset(chunks);
+    inside_.reset(chunks);
+  }
+  void enter(const chunkmem::eviction::candidate& item) noexcept
+  {
+    belady::enter(item);
+    inside_.insert(index_of(item.chunk));
+  }
+  void leave(const chunkmem::eviction::candidate& item) noexcept
+  {
+    belady::leave(item);
+    inside_.erase(index_of(item.chunk));
+  }
+  [[nodiscard]] chunkmem::chunk_id victim(chunkmem::access_index now) const noexcept
+  {
+    if (is_belady_) return belady::victim(now);
+    const std::uint32_t lowest = inside_.first_from(0);
+    return lowest == chunkmem::index_set::none ? chunkmem::chunk_id::none : chunkmem::chunk_id{lowest};
+  }
+
+ protected:
+  chunkmem::index_set inside_;
+  bool is_belady_ = false;
+};
+static_assert(chunkmem::tuned_eviction<lowest_or_belady>);
 
 }  // namespace support
