@@ -18,39 +18,6 @@
 #include <string>
 #include <vector>
 
-namespace policy_values_test {
-
-using namespace chunkmem;
-
-namespace {
-
-struct window {
-  int size = 64;
-};
-struct rate {
-  int value = 1;
-};
-struct strict {
-  explicit strict(int given) : value{given} {}
-  int value;
-};
-
-static_assert(is_one_of<int, char, int> && !is_one_of<int, char, long> && !is_one_of<int>);
-
-}  // namespace
-
-TEST_CASE("a policy has the value that was given, whatever the order, or its default", "[manager]")
-{
-  CHECK(policy_value<window>().size == 64);
-  CHECK(policy_value<window>(rate{3}).size == 64);
-  CHECK(policy_value<window>(window{8}, rate{3}).size == 8);
-  CHECK(policy_value<window>(rate{3}, window{8}).size == 8);
-  CHECK(policy_value<rate>(rate{3}, window{8}).value == 3);
-  CHECK(policy_value<strict>(rate{3}, strict{5}).value == 5);  // has no default, and needs none
-}
-
-}  // namespace policy_values_test
-
 namespace basic_manager_test {
 
 namespace cm = chunkmem;
@@ -404,23 +371,6 @@ TEST_CASE("a rehearsed step of several iterations runs where it was accepted, an
   CHECK(smallest(64_KiB, true) == (6_KiB).count());
   CHECK(smallest(6_KiB, true) == (6_KiB).count());
   CHECK_THROWS_AS(smallest(4_KiB, true), cm::config_error);
-}
-
-TEST_CASE("a rehearsal that throws, or that contains another, is over and harms nothing", "[manager]")
-{
-  fixture it;
-  CHECK_THROWS_AS(it.m.rehearse([&] {
-    const auto held = it.m.acquire(it.weights.slice(0), cm::access::write);
-    throw std::runtime_error{"interrupted"};
-  }),
-                  std::runtime_error);
-  CHECK(!it.m.rehearsing());
-  CHECK_THROWS_AS(it.m.rehearse([&] { it.m.rehearse([] {}); }), cm::usage_error);
-  CHECK(!it.m.rehearsing());
-  it.fill(0, 1);
-  const auto held = it.m.acquire(it.weights.slice(0), cm::access::read);
-  CHECK_THROWS_AS(it.m.rehearse([] {}), cm::usage_error);  // a pin is out
-  CHECK(held.span()[0] == 1.0F);
 }
 
 TEST_CASE("nothing is allocated before the first access", "[manager]")

@@ -120,20 +120,6 @@ TEST_CASE("from a trace follow the peak of the device, chunks that were never lo
   CHECK(marks == "fbu fbu ");
 }
 
-TEST_CASE("policies that need settings are given by value, in any order", "[manager]")
-{
-  arena memory{{.device_capacity = 12_KiB, .host_capacity = 64_KiB}};
-  cm::trace::counter_totals totals;
-  using counted = cm::manager<arena, cm::trace::counter_sink, cm::eviction::belady>;
-  counted m{memory, {.chunk_bytes = 4_KiB}, cm::eviction::belady{}, cm::trace::counter_sink{totals}};
-  const auto weight = m.add<float>({10}, cm::role::buffer);
-  {
-    const auto pin = m.acquire(weight, cm::access::write);
-  }
-  CHECK(m.acquire(weight, cm::access::read, cm::memory_location::host).size() == 10);
-  CHECK(totals[cm::trace_event_kind::write_back].count == 1);
-}
-
 TEST_CASE("the umbrella header is enough for a quick start", "[manager]")
 {
   arena memory{{.device_capacity = 1_MiB, .host_capacity = 1_MiB}};
