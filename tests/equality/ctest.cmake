@@ -9,7 +9,7 @@ chunkmem_part(precision "precision.*")
 
 # Part parameters: 16-bit trainings in orders that few trainers have. tests/optimizer runs the same code under sanitizers.
 set(chunkmem_labels "")
-chunkmem_part(parameters "accumulation|experts|kinds|order|overflow|promised_errors|retry|sparse_gradients|storage")
+chunkmem_part(parameters "accumulation|experts|order|overflow|promised_errors|retry|sparse_gradients|storage")
 
 # The others start threads: the thread sanitizer runs them.
 set(chunkmem_unsanitized OFF)

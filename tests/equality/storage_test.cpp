@@ -12,7 +12,8 @@ namespace storage_test {
 
 using namespace training;
 
-/// What is rounded stochastically, and what workers share, has the same bits however it was computed.
+/// What is rounded stochastically, and what workers share, has the same bits however it was computed. And what a weight
+/// costs in bytes.
 
 namespace {
 
@@ -127,6 +128,67 @@ TEST_CASE("workers that share an update, and the norm before it, change no bit",
         CHECK(update_large(three, in_place, tells_norms, spoilt, norms[2]) == expected);
         for (const double it : norms) CHECK(it == norm);
       }
+}
+
+TEST_CASE("a frozen weight costs its own bytes and nothing else", "[equality]")
+{
+  using manager = cm::manager<any_backend, chosen_gradient>;
+  for (const bool in_place : {false, true}) {
+    any_backend memory{support::adversarial_options{.device_capacity = plenty, .host_capacity = plenty}};
+    manager m{memory, chunks, chosen_gradient{in_place}};
+    cm::optimizer::adam kernel;
+    m.use(kernel);
+    const auto frozen = m.add<cm::bf16>({64, 64}, cm::role::frozen);
+    const auto trained = m.add<cm::bf16>({16, 16}, cm::role::parameter);
+    const cm::memory_requirement need = m.seal();
+    CHECK(need.by_role[cm::role::frozen] == cm::bytes{2 * 64 * 64});
+    CHECK(need.by_role[cm::role::parameter] == cm::bytes{2 * 16 * 16});
+    CHECK(need.by_role[cm::role::optimizer_state] == cm::bytes{12 * 16 * 16});
+    for (const auto& it : {frozen, trained}) {
+      const auto pin = m.acquire(it, cm::access::write);
+      for (std::uint64_t i = 0; i < pin.size(); ++i) mixed::view(pin).set(i, 1.0F);
+    }
+    std::uint32_t parameters = 0;
+    m.for_each_parameter([&](cm::tensor_handle it, const cm::tensor_info&) { parameters += it == trained ? 1 : 100; });
+    CHECK(parameters == 1);
+    CHECK_THROWS_AS(m.gradient(frozen), cm::usage_error);
+    {
+      auto pin = m.acquire(frozen, cm::access::read);
+      CHECK_THROWS_AS(m.gradient(std::move(pin)), cm::usage_error);
+      CHECK(pin.span()[7].bits() == mixed::bits_of(mixed::precision::bf16, 1.0F));  // the pin is as it was
+    }
+    CHECK_THROWS_AS(m.has_gradient(frozen), cm::usage_error);
+    CHECK_THROWS_AS(m.gradient_done(frozen), cm::usage_error);
+    for (const char* list : {"adam/momentum", "adam/variance", "master"})
+      CHECK_THROWS_AS(m.acquire<float>(frozen, m.list(list), cm::access::read, cm::memory_location::host),
+                      cm::usage_error);
+    CHECK_THROWS_AS(m.acquire<cm::bf16>(frozen, cm::gradient_list, cm::access::read, cm::memory_location::host),
+                    cm::usage_error);
+    CHECK(m.acquire(frozen, cm::access::read).span()[9].bits() == mixed::bits_of(mixed::precision::bf16, 1.0F));
+  }
+}
+
+TEST_CASE("gradients in place need fourteen bytes for each parameter with Adam, separate ones sixteen", "[equality]")
+{
+  using manager = cm::manager<any_backend, chosen_gradient>;
+  constexpr std::uint64_t elements = 64 * 64;
+  for (const bool in_place : {false, true}) {
+    any_backend memory{support::adversarial_options{.device_capacity = plenty, .host_capacity = plenty}};
+    manager m{memory, chunks, chosen_gradient{in_place}};
+    cm::optimizer::adam kernel;
+    m.use(kernel);
+    const auto weights = m.add_stacked<cm::bf16>(3, {64, 64}, cm::role::parameter);
+    const cm::memory_requirement need = m.rehearse([&] {
+      auto scope = m.iteration();
+      for (std::uint32_t layer = 0; layer < 3; ++layer) m.acquire(weights.slice(layer), cm::access::read).release();
+      for (std::uint32_t layer = 3; layer-- > 0;) {
+        auto pin = m.acquire(weights.slice(layer), cm::access::read);
+        m.gradient_done(m.gradient(std::move(pin)));
+      }
+      cm::optimizer::step(m, kernel);
+    });
+    CHECK(need.chunks == cm::bytes{3 * elements * (in_place ? 14 : 16)});
+  }
 }
 
 }  // namespace storage_test
