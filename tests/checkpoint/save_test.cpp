@@ -7,7 +7,6 @@
 #include <chunkmem/checkpoint/export_values.hpp>
 #include <chunkmem/checkpoint/generation_reader.hpp>
 #include <support/forked_child.hpp>
-#include <support/own_disk.hpp>
 #include <support/power_cut_search.hpp>
 #include <support/sanitized.hpp>
 #include <support/short_files.hpp>
@@ -429,39 +428,6 @@ TEST_CASE("training goes on through a file size limit, and the next save is whol
     std::optional<support::short_files> limit;
     CHECK(troubled_training{in_background}.run(
               folder, EFBIG, [&] { return limit.emplace(6'000), true; }, [&] { return limit.reset(), true; }) == "");
-  }
-}
-
-TEST_CASE("training goes on through a full disk, and the next save is whole", "[checkpoint]")
-{
-  if (support::thread_sanitized) return;  // children are not for it
-  for (const bool in_background : {false, true})
-    for (const std::size_t room : {std::size_t{0}, std::size_t{4096}, std::size_t{20'480}}) {
-      // under a sanitizer each room once, by turns in the background
-      if (support::sanitized && (room == 4096) != in_background) continue;
-      temporary_folder place;
-      const std::string wrong = support::on_own_disk(place.path(), 1 << 20, [&](support::own_disk& disk) {
-        posix_folder folder{disk.path() + "/checkpoints"};
-        return troubled_training{in_background}.run(
-            folder, ENOSPC, [&] { return disk.fill_up_to(room); }, [&] { return disk.empty_again(); });
-      });
-      if (wrong.starts_with("SKIPPED: ")) SKIP(wrong.substr(9));
-      CHECK(wrong == "");
-    }
-}
-
-TEST_CASE("training goes on where its folder cannot be written any more, and the next save is whole", "[checkpoint]")
-{
-  if (support::thread_sanitized) return;  // children are not for it
-  for (const bool in_background : {false, true}) {
-    temporary_folder place;
-    const std::string wrong = support::on_own_disk(place.path(), 1 << 20, [&](support::own_disk& disk) {
-      posix_folder folder{disk.path() + "/checkpoints"};
-      return troubled_training{in_background}.run(
-          folder, EROFS, [&] { return disk.set_read_only(true); }, [&] { return disk.set_read_only(false); });
-    });
-    if (wrong.starts_with("SKIPPED: ")) SKIP(wrong.substr(9));
-    CHECK(wrong == "");
   }
 }
 
