@@ -8,12 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <fstream>
 #include <future>
-#include <iterator>
-#include <map>
-#include <regex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -91,27 +86,6 @@ std::vector<int> codes_of_script(const fake_cuda& api)
 constexpr std::uint64_t calls_of_script = 39;
 
 }  // namespace
-
-TEST_CASE("the fake's list of codes is that of the toolkit", "[backend]")
-{
-  const char* const folder = std::getenv("CHUNKMEM_CUDA_INCLUDE");
-  if (folder == nullptr) SKIP("no CUDA toolkit: CHUNKMEM_CUDA_INCLUDE is not set");
-  std::ifstream file{std::string{folder} + "/driver_types.h"};
-  REQUIRE(file);
-  const std::string text{std::istreambuf_iterator<char>{file}, {}};
-  const std::size_t start = text.find("cudaSuccess  ");
-  REQUIRE(start != std::string::npos);
-  const std::string list = text.substr(start, text.find("};", start) - start);
-  const std::regex entry{R"((cuda\w+)\s*=\s*(\d+))"};
-  std::map<int, std::string> found;
-  for (std::sregex_iterator it{list.begin(), list.end(), entry}, end; it != end; ++it)
-    found[std::stoi((*it)[2])] = (*it)[1];
-  if (found.size() != std::size(fake_cuda_codes)) SKIP("the toolkit is not 13.0: it has " << found.size() << " codes");
-  for (const auto& [number, name] : fake_cuda_codes) {
-    CAPTURE(number);
-    CHECK(found[number] == name);
-  }
-}
 
 TEST_CASE("codes that end a process are those of the CUDA manual and all that nobody knows", "[backend]")
 {
