@@ -8,13 +8,8 @@ namespace kept_pointer_test {
 using namespace mistakes;
 using Catch::Matchers::ContainsSubstring;
 
-TEST_CASE("a write through a pointer that outlived its pin is named", "[checks]")
-{
-  CHECK_THAT(write_through_a_kept_pointer(),
-             ContainsSubstring("bytes of tensor 'wte' (value) changed while no pin held them"));
-}
-
-TEST_CASE("it is named also where its chunk was evicted before anybody looked", "[checks]")
+TEST_CASE("a write through a pointer that outlived its pin is named also where its chunk was evicted before a look",
+          "[checks]")
 {
   rig<> it;
   const float* const kept = it.m.acquire(it.weights.slice(0), cm::access::read_write).span().data();
@@ -25,11 +20,6 @@ TEST_CASE("it is named also where its chunk was evicted before anybody looked", 
     it.m.verify();
   });
   CHECK_THAT(answer, ContainsSubstring("'wte' (value) changed while no pin held"));
-}
-
-TEST_CASE("a write past the end of a tensor is named as a change of its neighbour", "[checks]")
-{
-  CHECK_THAT(write_past_the_end_of_a_tensor(), ContainsSubstring("bytes of tensor 'wpe' (value) changed"));
 }
 
 TEST_CASE("writes of the library itself are none", "[checks]")

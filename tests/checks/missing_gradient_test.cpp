@@ -11,14 +11,7 @@ namespace missing_gradient_test {
 using namespace mistakes;
 using Catch::Matchers::ContainsSubstring;
 
-TEST_CASE("parameters without a gradient are named by the step", "[checks]")
-{
-  const std::string answer = a_weight_without_a_gradient();
-  CHECK_THAT(answer, ContainsSubstring("2 of 4 parameters have no gradient: 'wte', 'wpe'"));
-  CHECK_THAT(answer, ContainsSubstring("without_gradient"));
-}
-
-TEST_CASE("not those that may be without one, and the step goes on", "[checks]")
+TEST_CASE("parameters that may be without a gradient are not named, and the step goes on", "[checks]")
 {
   rig<> it;
   it.m.without_gradient(it.weights.slice(0));

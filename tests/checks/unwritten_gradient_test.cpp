@@ -8,19 +8,6 @@ namespace unwritten_gradient_test {
 using namespace mistakes;
 using Catch::Matchers::ContainsSubstring;
 
-TEST_CASE("elements of a gradient that were not written are counted by gradient_done", "[checks]")
-{
-  const std::string answer = some_elements_of_a_gradient();
-  CHECK_THAT(answer, ContainsSubstring("gradient_done: 150 of 250 elements of tensor 'up' (gradient)"));
-  CHECK_THAT(answer, ContainsSubstring("the first one is 100"));
-}
-
-TEST_CASE("a gradient that was opened and not written is found by the step", "[checks]")
-{
-  CHECK_THAT(a_gradient_that_is_opened_and_not_written(),
-             ContainsSubstring("250 of 250 elements of tensor 'wte' (gradient)"));
-}
-
 TEST_CASE("after the complaint the gradient can be written, and is done", "[checks]")
 {
   rig<> it;
