@@ -8,7 +8,6 @@
 #include <chunkmem/core/error.hpp>
 #include <support/catch.hpp>
 
-#include <cstdint>
 #include <string_view>
 
 namespace wrong_activations_test {

@@ -8,8 +8,6 @@
 #include <chunkmem/pipeline/schedules.hpp>
 #include <support/catch.hpp>
 
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <utility>

@@ -6,10 +6,8 @@
 #include <support/catch.hpp>
 #include <support/memory_folder.hpp>
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>

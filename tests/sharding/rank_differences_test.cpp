@@ -19,7 +19,6 @@
 #include <cstdlib>
 #include <fstream>
 #include <limits>
-#include <optional>
 #include <random>
 #include <string>
 #include <utility>
