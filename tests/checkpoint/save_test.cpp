@@ -85,37 +85,6 @@ TEST_CASE("a save writes files of the size asked for, each tensor whole and alig
   CHECK(std::count(values.begin(), values.end(), -3.0F) == 300);
 }
 
-TEST_CASE("as many generations stay as are to be kept, and other files", "[checkpoint]")
-{
-  temporary_folder place;
-  posix_folder folder{place.path()};
-  small_model model;
-  for (const char* const name : {"notes.txt", "generation-000001.safetensors", "generation-7.manifest"})
-    folder.create(name).close();
-  for (int turn = 0; turn < 4; ++turn) (void)checkpoint::save(model.m, folder, {.keep = 2});
-  CHECK(checkpoint::finish_save(model.m).view().empty());
-  CHECK(sorted_names(folder) ==
-        std::vector<std::string>{"generation-000001.safetensors", "generation-000003-00000.safetensors",
-                                 "generation-000003.manifest", "generation-000004-00000.safetensors",
-                                 "generation-000004.manifest", "generation-7.manifest", "notes.txt"});
-  CHECK(checkpoint::save(model.m, folder, {.keep = 1}).number == 5);
-  CHECK(checkpoint::generations_in(folder) == std::vector<std::uint64_t>{5});
-}
-
-TEST_CASE("what a killed save left behind is removed by the next one", "[checkpoint]")
-{
-  temporary_folder place;
-  posix_folder folder{place.path()};
-  small_model model;
-  (void)checkpoint::save(model.m, folder);
-  for (const char* const name : {"generation-000002-00000.safetensors", "generation-000002-00001.safetensors.tmp",
-                                 "generation-000003.manifest.tmp"})
-    folder.create(name).close();
-  // the other numbers may be in use by ranks of a dead job that live on
-  CHECK(checkpoint::save(model.m, folder).number == 4);
-  CHECK(folder.names().size() == 4);
-}
-
 TEST_CASE("a save costs the trainer no bit, also where the host has no frame left", "[checkpoint]")
 {
   // Everything on the device, and a host that has room for one chunk: what it cannot take is read where it lies.

@@ -13,12 +13,8 @@
 #include <support/fake_nccl.hpp>
 #include <support/rank_threads.hpp>
 
-#include <algorithm>
-#include <chrono>
 #include <cstdint>
-#include <iostream>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -143,52 +139,6 @@ TEST_CASE("ranks with a GPU each are told which value or setting differs, before
                                            "group 0 = 0.5 on rank 2, and nothing like it on rank 0"));
     CHECK(found[rank] == 1.0F);
   }
-}
-
-struct death : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-/// @return   how the ranks ended, and the time of the slowest [s]
-std::vector<std::string> die_at(const sharding::zero& divided, std::uint64_t fatal, double& slowest)
-{
-  std::vector<std::string> ends(ranks);
-  std::vector<double> seconds(ranks, 0);
-  on_gpus([&](std::uint32_t rank, support::fake_device& gpu, counted_type& all) {
-    auto begin = std::chrono::steady_clock::now();
-    try {
-      trainer it{gpu, all, divided};
-      it.step();
-      const std::uint64_t first = all.calls;
-      if (rank == 1)
-        all.before = [&](std::uint64_t now) {
-          if (now == first + fatal) throw death{"dies"};
-        };
-      begin = std::chrono::steady_clock::now();
-      for (int step = 0; step < 2; ++step) it.step();
-      ends[rank] = "ended";
-    } catch (const death&) {
-      ends[rank] = "died";
-    } catch (const comm_error&) {
-      ends[rank] = "comm_error";
-    } catch (const std::exception& other) {
-      ends[rank] = other.what();
-    }
-    seconds[rank] = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  });
-  for (const double it : seconds) slowest = std::max(slowest, it);
-  return ends;
-}
-
-TEST_CASE("where a rank dies at any collective of a step over NCCL, every other one has an error", "[sharding]")
-{
-  double slowest = 0;
-  for (const sharding::zero& divided : stages)
-    for (std::uint64_t fatal = 0; fatal < 3 * 3 + 1; ++fatal) {  // gathers, sums, measures, and an agreement
-      INFO("stage " << (divided.parameters ? 3 : 2) << ", at call " << fatal);
-      CHECK(die_at(divided, fatal, slowest) == std::vector<std::string>{"comm_error", "died", "comm_error"});
-    }
-  std::cout << "slowest end of a rank over NCCL: " << slowest << " s behind the begin of the step, deadline 0.5 s\n";
 }
 
 }  // namespace step_over_nccl_test

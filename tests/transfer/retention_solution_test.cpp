@@ -4,7 +4,6 @@
 #include <support/catch.hpp>
 #include <support/oracles/fewest_moved_bytes.hpp>
 #include <support/oracles/played_retention.hpp>
-#include <support/oracles/residency_search.hpp>
 #include <support/oracles/retention_trace.hpp>
 #include <support/sanitized.hpp>
 
@@ -98,21 +97,6 @@ TEST_CASE("plans equal brute force with uses on the host and drops", "[transfer]
     if (check_plan(what, problem, plan_retention(problem)) != best)
       FAIL("seed " << seed << ": " << best << " B are possible");
   }
-}
-
-TEST_CASE("the oracle that tries all intervals agrees with a search over where chunks are", "[transfer]")
-{
-  int compared = 0;
-  for (std::uint64_t seed = 1; seed <= 600; ++seed) {
-    support::dice random{seed};
-    const retention_trace what = support::roll_small_trace(random, {seed % 8 == 0, seed % 4 < 2, seed % 3 == 0});
-    if (what.chunk_bytes.size() > 4) continue;
-    const transfer::retention_input input = what.input();
-    const std::uint64_t best = support::fewest_moved_bytes{input}();
-    if (best != support::residency_search{input}()) FAIL("seed " << seed << ": " << best << " B");
-    ++compared;
-  }
-  CHECK(compared > 80);
 }
 
 TEST_CASE("uses that last and overlap are planned as they are", "[transfer]")
