@@ -5,7 +5,6 @@
 #include <support/catch.hpp>
 #include <support/fake_cuda.hpp>
 
-#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -166,54 +165,6 @@ struct forked {
 
 }  // namespace
 
-TEST_CASE("a capture begins on one stream, forks, joins and ends", "[backend]")
-{
-  forked it;
-  it.capture.begin(it.origin);
-  CHECK(it.capture.is_on());
-  CHECK_THROWS_AS(it.capture.require_none("this"), usage_error);
-  CHECK(it.capture.connect(it.origin, it.edge, it.side));
-  it.kernel(it.side, 1);
-  CHECK(it.capture.connect(it.side, it.edge, it.origin));
-  it.kernel(it.origin, 2);
-  CHECK(it.capture.end(it.graph));
-  CHECK_FALSE(it.capture.is_on());
-  CHECK_NOTHROW(it.capture.require_none("this"));
-  support::fake_executable_handle executable;
-  REQUIRE(it.gpu.instantiate(executable, it.graph) == 0);
-  REQUIRE(it.gpu.launch_graph(executable, it.origin) == 0);
-  REQUIRE(it.gpu.synchronize_stream(it.origin) == 0);
-  CHECK(it.ran == std::vector{1, 2});
-  CHECK(it.gpu.destroy_graph(it.graph) == 0);
-  CHECK(it.gpu.destroy_executable(executable) == 0);
-}
-
-TEST_CASE("a capture without its join is lost, and the streams are out of it", "[backend]")
-{
-  forked it;
-  it.capture.begin(it.origin);
-  CHECK(it.capture.connect(it.origin, it.edge, it.side));
-  it.kernel(it.side, 1);
-  CHECK_FALSE(it.capture.end(it.graph));
-  CHECK_FALSE(it.capture.is_on());
-  it.kernel(it.side, 2);
-  CHECK(it.gpu.synchronize_stream(it.side) == 0);
-  CHECK(it.ran == std::vector{2});
-}
-
-TEST_CASE("what fails in passing while capturing is tried again", "[backend]")
-{
-  forked it;
-  for (const char* const function : {"record_event", "wait_event", "end_capture"}) it.gpu.fail_call_of(function, 1, 1);
-  it.capture.begin(it.origin);
-  CHECK(it.capture.connect(it.origin, it.edge, it.side));
-  it.kernel(it.side, 1);
-  CHECK(it.capture.connect(it.side, it.edge, it.origin));
-  CHECK(it.capture.end(it.graph));
-  CHECK(it.gpu.destroy_graph(it.graph) == 0);
-  CHECK_FALSE(it.calls.is_lost());
-}
-
 TEST_CASE("leaving a capture drops its work, whatever state it is in", "[backend]")
 {
   forked it;
@@ -237,38 +188,6 @@ TEST_CASE("leaving a capture drops its work, whatever state it is in", "[backend
   CHECK(it.ran == std::vector{3, 4});
 }
 
-TEST_CASE("a capture that cannot be left loses the session", "[backend]")
-{
-  forked it;
-  it.capture.begin(it.origin);
-  for (std::uint64_t i = 1; i <= 2; ++i) it.gpu.fail_call_of("end_capture", i, 1);
-  it.capture.leave();
-  CHECK(it.calls.is_lost());
-  CHECK(it.gpu.end_capture(it.origin, it.graph) == 0);
-  CHECK(it.gpu.destroy_graph(it.graph) == 0);
-}
-
-TEST_CASE("a capture belongs to the thread where it began", "[backend]")
-{
-  forked it;
-  CHECK_THROWS_AS(it.capture.require_own(), usage_error);
-  it.capture.begin(it.origin);
-  CHECK_NOTHROW(it.capture.require_own());
-  std::thread{[&] { CHECK_THROWS_AS(it.capture.require_own(), usage_error); }}.join();
-  it.capture.leave();
-}
-
-TEST_CASE("a capture that does not begin is an error and nothing more", "[backend]")
-{
-  forked it;
-  it.gpu.fail_call_of("begin_capture", 1, 900);
-  CHECK_THROWS_AS(it.capture.begin(it.origin), device_error);
-  CHECK_FALSE(it.capture.is_on());
-  it.kernel(it.origin, 1);
-  CHECK(it.gpu.synchronize_stream(it.origin) == 0);
-  CHECK(it.ran == std::vector{1});
-}
-
 }  // namespace cuda_capture_test
 
 namespace cuda_tasks_test {
@@ -276,26 +195,6 @@ namespace cuda_tasks_test {
 using namespace chunkmem;
 using backend::cuda_tasks;
 using backend::inline_task;
-
-TEST_CASE("tasks run from the address that they were put at, and their slots come back", "[backend]")
-{
-  cuda_tasks tasks;
-  std::vector<int> order;
-  for (std::uint64_t round = 0; round < 3; ++round) {
-    std::vector<void*> queued;
-    for (int i = 0; i < int{cuda_tasks::room}; ++i) {
-      REQUIRE_FALSE(tasks.is_full());
-      queued.push_back(tasks.put(inline_task{[&order, i] { order.push_back(i); }}));
-      tasks.keep();
-    }
-    CHECK(tasks.is_full());
-    CHECK(tasks.given() == (round + 1) * cuda_tasks::room);
-    for (void* const slot : queued) cuda_tasks::run(slot);
-    CHECK(tasks.finished() == tasks.given());
-  }
-  REQUIRE(order.size() == 3 * cuda_tasks::room);
-  for (std::size_t i = 0; i < order.size(); ++i) REQUIRE(order[i] == static_cast<int>(i % cuda_tasks::room));
-}
 
 TEST_CASE("captures are let go of when a task has run, or was taken back", "[backend]")
 {
@@ -329,25 +228,6 @@ TEST_CASE("a task that a lost device may still run stays where it is", "[backend
   CHECK(ran == 1);
 }
 
-TEST_CASE("slots may be taken again as soon as another thread has run them", "[backend]")
-{
-  cuda_tasks tasks;
-  std::uint64_t sum = 0;
-  std::vector<void*> queued;
-  for (std::uint64_t i = 0; i < 10'000; ++i) {
-    if (tasks.is_full()) {
-      std::thread{[&] {
-        for (void* const slot : queued) cuda_tasks::run(slot);
-      }}.join();
-      queued.clear();
-    }
-    queued.push_back(tasks.put(inline_task{[&sum, i] { sum += i; }}));
-    tasks.keep();
-  }
-  for (void* const slot : queued) cuda_tasks::run(slot);
-  CHECK(sum == 10'000 * 9'999 / 2);
-}
-
 }  // namespace cuda_tasks_test
 
 namespace cuda_lane_test {
@@ -356,45 +236,6 @@ using namespace chunkmem;
 using support::fake_cuda;
 using under_test::tested_session;
 using tested_lane = backend::cuda_lane<fake_cuda>;
-
-TEST_CASE("a lane has one event for each of 256 values in a row", "[backend]")
-{
-  const fake_cuda gpu;
-  tested_session it{gpu};
-  {
-    const tested_lane one{it};
-    CHECK(gpu.live().events == tested_lane::ring);
-    CHECK(gpu.live().streams == 1);
-    std::vector<std::uint64_t> numbers;
-    for (std::uint64_t value = 1'000; value < 1'000 + tested_lane::ring; ++value) {
-      numbers.push_back(one.point(value).number);
-      CHECK(one.point(value) == one.point(value + tested_lane::ring));
-    }
-    std::ranges::sort(numbers);
-    CHECK(std::ranges::adjacent_find(numbers) == numbers.end());
-  }
-  under_test::check_clean(gpu);
-}
-
-TEST_CASE("the latest value of an entry is never below the one asked for", "[backend]")
-{
-  const fake_cuda gpu;
-  tested_session it{gpu};
-  tested_lane one{it};
-  for (const std::uint64_t given : {1u, 255u, 256u, 257u, 1'000u}) {
-    one.given = given;
-    for (std::uint64_t value = 1; value <= given; ++value) {
-      const std::uint64_t latest = one.latest(value);
-      REQUIRE(latest >= value);
-      REQUIRE(latest <= given);
-      REQUIRE(latest + tested_lane::ring > given);
-      REQUIRE(one.point(latest) == one.point(value));
-    }
-  }
-  one.finished(7);
-  one.finished(3);
-  CHECK(one.done == 7);
-}
 
 TEST_CASE("a lane that cannot be finished building leaves nothing", "[backend]")
 {

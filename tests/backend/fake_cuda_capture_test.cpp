@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <functional>
 #include <set>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -57,114 +56,6 @@ struct capturing : fake_rig {
 };
 
 }  // namespace
-
-TEST_CASE("captured work runs when its graph is launched, each time", "[backend]")
-{
-  for (const auto when : {fake_schedule::random, fake_schedule::latest}) {
-    const fake_rig rig{when};
-    const auto stream = rig.stream();
-    std::byte* const place = rig.device(64, stream);
-    std::byte* const host = rig.pinned(64);
-    int ran = 0;
-    must(rig.api.begin_capture(stream));
-    must(rig.api.fill(place, 3, 32, stream));
-    must(rig.api.copy(place + 32, place, 32, stream));
-    launch_kernel(stream, [&, place] { place[0] = static_cast<std::byte>(++ran); });
-    void* const to[] = {host, host + 32};
-    const void* const from[] = {place, place + 32};
-    const std::size_t sizes[] = {32, 32};
-    must(rig.api.copy_batch(to, from, sizes, 2, stream));
-    must(rig.api.launch_host(
-        stream, [](void* it) { ++*static_cast<int*>(it); }, &ran));
-    const auto executable = executable_of(rig, stream);
-    rig.api.finish();
-    CHECK(rig.api.operations() == 0);
-    for (int i = 0; i < 10; ++i) {
-      must(rig.api.launch_graph(executable, stream));
-      must(rig.api.synchronize_stream(stream));
-      CHECK(ran == 2 * i + 2);
-      CHECK(host[0] == static_cast<std::byte>(2 * i + 1));
-      CHECK(all_are(host + 1, 63, 3));
-    }
-    CHECK(rig.api.operations() == 50);
-    must(rig.api.launch_graph(executable, stream));
-    must(rig.api.destroy_executable(executable));  // a launch that is queued keeps it
-    must(rig.api.synchronize_stream(stream));
-    CHECK(ran == 22);
-    CHECK(rig.api.faults().empty());
-  }
-}
-
-TEST_CASE("a graph keeps the order of events and streams, and no other", "[backend]")
-{
-  const fake_rig rig;
-  const auto one = rig.stream();
-  const auto two = rig.stream();
-  std::string ran;
-  const auto kernel = [&ran](fake_stream_handle on, char name) { launch_kernel(on, [&ran, name] { ran += name; }); };
-  must(rig.api.begin_capture(one));
-  kernel(one, 'a');
-  fork(rig, one, two);
-  kernel(one, 'b');
-  kernel(two, 'x');
-  kernel(two, 'y');
-  kernel(one, 'c');
-  fork(rig, two, one);
-  kernel(one, 'd');
-  const auto executable = executable_of(rig, one);
-  std::set<std::string> orders;
-  for (int i = 0; i < 300; ++i) {
-    ran.clear();
-    must(rig.api.launch_graph(executable, two));
-    must(rig.api.synchronize_stream(two));
-    orders.insert(ran);
-  }
-  CHECK(orders == std::set<std::string>{"abcxyd", "abxcyd", "abxycd", "axbcyd", "axbycd", "axybcd"});
-}
-
-TEST_CASE("launches of one executable follow each other, on any streams", "[backend]")
-{
-  const auto when = GENERATE(fake_schedule::random, fake_schedule::latest);
-  const fake_rig rig{when};
-  const auto one = rig.stream();
-  const auto two = rig.stream();
-  int ran = 0;  // plain: the order of launches is all that keeps this from being a race
-  must(rig.api.begin_capture(one));
-  launch_kernel(one, [&ran] { ran = 3 * ran % 1'009 + 1; });
-  const auto executable = executable_of(rig, one);
-  int expected = 0;
-  for (int i = 0; i < 100; ++i) {
-    must(rig.api.launch_graph(executable, i % 3 == 0 ? one : two));
-    expected = 3 * expected % 1'009 + 1;
-  }
-  must(rig.api.launch_graph(executable, two));  // the last one: to wait for it is to wait for all
-  must(rig.api.synchronize_stream(two));
-  CHECK(ran == (3 * expected) % 1'009 + 1);
-}
-
-TEST_CASE("random work captured and launched again gives what it gives when it is done again", "[backend]")
-{
-  for (const auto when : {fake_schedule::random, fake_schedule::latest})
-    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
-      CAPTURE(static_cast<int>(when), seed);
-      const fake_rig rig{when, seed};
-      const std::vector<fake_stream_handle> streams{rig.stream(), rig.stream(), rig.stream()};
-      fake_program program{rig, streams};
-      must(rig.api.begin_capture(streams[0]));
-      fork(rig, streams[0], streams[1]);
-      fork(rig, streams[0], streams[2]);
-      program.enqueue(seed, 50);
-      fork(rig, streams[1], streams[0]);
-      fork(rig, streams[2], streams[0]);
-      const auto executable = executable_of(rig, streams[0]);
-      for (int i = 0; i < 5; ++i) {
-        must(rig.api.launch_graph(executable, streams[0]));
-        program.expect(seed, 50);
-        REQUIRE(program.is_right());
-      }
-      REQUIRE(rig.api.faults().empty());
-    }
-}
 
 TEST_CASE("a capture that keeps the rules ends well, with what is allowed in it", "[backend]")
 {

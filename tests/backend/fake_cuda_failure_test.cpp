@@ -172,21 +172,6 @@ TEST_CASE("each call can fail with each code, and a sticky one is the answer eve
     }
 }
 
-TEST_CASE("each of the codes is answered, and stays exactly where it is sticky", "[backend]")
-{
-  for (const int code : all_cuda_codes) {
-    CAPTURE(code);
-    const fake_cuda api;
-    api.fail_call(2, code);
-    int number = 0;
-    REQUIRE(api.count_devices(number) == 0);
-    REQUIRE(api.count_devices(number) == code);
-    REQUIRE(api.count_devices(number) == (is_sticky_fake_code(code) ? code : 0));
-    REQUIRE(api.last_error() == code);
-    REQUIRE(api.last_error() == (is_sticky_fake_code(code) ? code : 0));
-  }
-}
-
 TEST_CASE("a call that fails does nothing", "[backend]")
 {
   const auto before = [](const std::string& name) {  // the first call of it fails with an error that passes

@@ -112,46 +112,6 @@ struct rig {
   }
 };
 
-TEST_CASE("a gathered chunk is made from its share, wherever that lies, and made again after a change", "[manager]")
-{
-  rig it;
-  it.write(1.5F, memory_location::host);
-  CHECK(it.first() == 1.5F);
-  it.write(2.5F, memory_location::device);
-  CHECK(it.first() == 2.5F);
-  it.write(3.5F, memory_location::host);
-  CHECK(it.first() == 3.5F);
-  CHECK(it.first() == 3.5F);
-  CHECK(it.m.report().loads == 3);  // the last read found it whole
-}
-
-TEST_CASE("a gathered chunk takes no frame of the host, and leaves the device without a copy", "[manager]")
-{
-  rig it{1};
-  it.write(1.5F, memory_location::host);
-  CHECK(it.first() == 1.5F);
-  for (int again = 0; again < 3; ++again) {
-    {
-      const auto pin = it.m.acquire(it.other, access::write);
-    }
-    it.m.drop(it.other);
-    CHECK(it.first() == 1.5F);
-  }
-  CHECK(it.m.report().in_use[tier::host] == rig::frame);  // the share alone
-  CHECK(it.m.report().write_backs == 0);
-  CHECK(to_string(it.m.residency()).find("host share elsewhere") != std::string::npos);
-}
-
-TEST_CASE("a share cannot change while its whole is in use, nor a whole be read before its share is filled",
-          "[manager]")
-{
-  rig it;
-  CHECK_THROWS_AS(it.first(), usage_error);
-  it.write(1.5F, memory_location::host);
-  const auto pin = it.m.acquire(it.whole, access::read);
-  CHECK_THROWS_AS(it.change(), usage_error);
-}
-
 TEST_CASE("a tensor that is made of shares is not written on the device", "[manager]")
 {
   rig it;
@@ -203,25 +163,6 @@ TEST_CASE("ranks gather by label, and a share lies where it was said to", "[mana
     CHECK((values[32] == static_cast<float>(index + 1) && values[47] == static_cast<float>(index + 1)));
   }
   CHECK(it.told.gathered() == std::vector<std::uint32_t>{31, 30});
-}
-
-TEST_CASE("a sum over ranks is that of one chunk under its label, and of none in a rehearsal", "[manager]")
-{
-  told_rig it;
-  const auto sum = [&] {
-    const auto pin = it.m.acquire(it.gradients, access::write);
-    it.m.gathered().sum(it.gradients.id, 9, {dtype::float32, 0.25F});
-  };
-  sum();
-  REQUIRE(it.told.sums.size() == 1);
-  CHECK((it.told.sums[0].label == 9 && it.told.sums[0].size == 256 && it.told.sums[0].how.type == dtype::float32 &&
-         it.told.sums[0].how.scale == 0.25F));
-  it.m.drop(it.gradients);
-  (void)it.m.rehearse([&] {
-    sum();
-    it.m.drop(it.gradients);
-  });
-  CHECK(it.told.sums.size() == 1);
 }
 
 }  // namespace gathered_access_test

@@ -96,20 +96,6 @@ access_record recorded(const walk& steps)
 
 }  // namespace
 
-TEST_CASE("the first iteration of a name is recorded and the same one again is repeated", "[profile]")
-{
-  support::dice dice{1};
-  const walk steps = random_walk(dice, 30);
-  walker it;
-  CHECK_FALSE(it.log.is_inside());
-  CHECK(it.run("train", steps) == iteration_outcome::recorded);
-  for (int round = 0; round < 3; ++round) {
-    CHECK(it.run("train", steps) == iteration_outcome::repeated);
-    CHECK(it.diverged_at == recorder::never);
-  }
-  CHECK(same(it.log.record(), recorded(steps)));
-}
-
 TEST_CASE("a difference at any place makes the record the new iteration", "[profile]")
 {
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
@@ -142,18 +128,6 @@ TEST_CASE("a difference at any place makes the record the new iteration", "[prof
   }
 }
 
-TEST_CASE("an iteration that is shorter diverges where it ends", "[profile]")
-{
-  walker it;
-  it.run("train", {{0, entry_kind::read}, {1, entry_kind::read}});
-  it.begin("train");
-  it.take({0, entry_kind::read});
-  CHECK(it.log.is_following());
-  CHECK(it.log.now() == 1);
-  CHECK(it.end() == iteration_outcome::changed);
-  CHECK(it.log.record().size() == 1);
-}
-
 TEST_CASE("an abandoned iteration leaves its record as it was", "[profile]")
 {
   support::dice dice{3};
@@ -176,34 +150,6 @@ TEST_CASE("an abandoned iteration leaves its record as it was", "[profile]")
   CHECK(fresh.end(false) == iteration_outcome::abandoned);
   CHECK(fresh.run("train", steps) == iteration_outcome::recorded);
   CHECK(same(fresh.log.record(), before));
-}
-
-TEST_CASE("each name has a record of its own", "[profile]")
-{
-  support::dice dice{4};
-  const walk train = random_walk(dice, 14);
-  const walk test = random_walk(dice, 9);
-  walker it;
-  CHECK(it.run("train", train) == iteration_outcome::recorded);
-  CHECK(it.log.index() == 0);
-  CHECK(it.run("test", test) == iteration_outcome::recorded);
-  CHECK(it.log.index() == 1);
-  for (int round = 0; round < 2; ++round) {
-    CHECK(it.run("train", train) == iteration_outcome::repeated);
-    CHECK(it.run("train", train) == iteration_outcome::repeated);
-    CHECK(it.run("test", test) == iteration_outcome::repeated);
-    CHECK(it.log.record().size() == test.size());
-  }
-}
-
-TEST_CASE("an iteration inside another one is refused", "[profile]")
-{
-  walker it;
-  it.begin("train");
-  CHECK_THROWS_AS(it.log.begin("train"), usage_error);
-  CHECK_THROWS_AS(it.log.begin("other"), usage_error);
-  it.take({0, entry_kind::read});
-  CHECK(it.end() == iteration_outcome::recorded);
 }
 
 TEST_CASE("after a divergence a slot is found again in the record", "[profile]")
