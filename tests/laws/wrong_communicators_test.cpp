@@ -290,7 +290,8 @@ std::unique_ptr<forwards> made(const collective::thread_group& group, rank_id ra
 template <class Communicator>
 laws::verdict judge(std::string_view law, bool ends_soon = false)
 {
-  return {laws::name_of<Communicator>(), law, conformance::mistake_in_communicator(harness{made<Communicator>, ends_soon})};
+  return {laws::name_of<Communicator>(), law,
+          conformance::mistake_in_communicator(harness{made<Communicator>, ends_soon})};
 }
 
 }  // namespace
