@@ -1,0 +1,103 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Runs a command beside four nodes: network namespaces of this computer, joined by a bridge.
+#   sh four_nodes.sh BITS_PER_SECOND PERCENT COMMAND...
+# A token bucket of `tc` limits each port to this rate at both of its ends, with a burst of 64 KiB. The processes of a
+# node have this part of one processor. COMMAND starts a program on all nodes, one process each, with
+#   "$CHUNKMEM_ON_NODES" PROGRAM ARGUMENTS...
+# which is Open MPI over TCP. It may do so several times. Returns what COMMAND returns; 4 where a part is missing, behind a
+# line that says which one.
+#
+# All of it lies in namespaces of processes, mounts and networks of its own, which end with their first process. So nothing
+# is left on the computer, even if this script is killed. A killed one leaves empty groups of processors, which the next one
+# removes.
+set -eu
+
+skip() {
+  echo "SKIPPED: four nodes need $*"
+  exit 4
+}
+
+groups=/sys/fs/cgroup/cpu
+nodes="1 2 3 4"
+
+# Inside: the first process of the namespaces. Its network is the bridge's.
+if [ "${1-}" = inside ]; then
+  rate=$2 folder=$3 group=$4
+  shift 4
+  mkdir -p /run/netns
+  mount -t tmpfs none /run/netns
+  ip link set lo up
+  ip link add bridge type bridge
+  ip address add 10.0.0.254/24 dev bridge
+  ip link set bridge up
+  for node in $nodes; do
+    ip netns add "10.0.0.$node"
+    ip link add "port$node" type veth peer name port netns "10.0.0.$node"
+    ip link set "port$node" master bridge
+    ip -n "10.0.0.$node" address add "10.0.0.$node/24" dev port
+    tc qdisc add dev "port$node" root tbf rate "$rate"bit burst 64kb latency 200ms
+    ip netns exec "10.0.0.$node" tc qdisc add dev port root tbf rate "$rate"bit burst 64kb latency 200ms
+    ip link set "port$node" up
+    ip -n "10.0.0.$node" link set port up
+    ip -n "10.0.0.$node" link set lo up
+  done
+  # What mpirun calls in place of ssh: agent ADDRESS COMMAND...
+  cat >"$folder/agent" <<END
+#!/bin/sh
+address=\$1
+shift
+echo \$\$ >"$group-\${address##*.}/cgroup.procs"
+exec ip netns exec "\$address" unshare --uts sh -c 'hostname "node\$1"; exec sh -c "\$2"' sh "\${address##*.}" "\$*"
+END
+  cat >"$folder/on_nodes" <<END
+#!/bin/sh
+exec mpirun --mca plm rsh --mca plm_rsh_agent "$folder/agent" --mca orte_tmpdir_base "$folder" \\
+  --mca btl tcp,self --mca btl_tcp_if_include 10.0.0.0/24 --mca oob_tcp_if_include 10.0.0.0/24 \\
+  --mca orte_keep_fqdn_hostnames 1 --mca mpi_yield_when_idle 1 --bind-to none \\
+  --host 10.0.0.1,10.0.0.2,10.0.0.3,10.0.0.4 -np 4 "\$@"
+END
+  chmod +x "$folder/agent" "$folder/on_nodes"
+  export CHUNKMEM_ON_NODES="$folder/on_nodes"
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  unset OMPI_MCA_plm # of tests that start all processes here
+  status=0
+  "$@" || status=$?
+  exit "$status"
+fi
+
+rate=$1 percent=$2
+shift 2
+PATH=$PATH:/usr/sbin:/sbin
+export PATH
+[ "$(id -u)" = 0 ] || skip "root rights"
+for tool in ip tc unshare setpriv mpirun; do
+  command -v "$tool" >/dev/null || skip "$tool"
+done
+mpirun --version 2>/dev/null | grep -q "Open MPI" || skip "Open MPI"
+mkdir "$groups/chunkmem-$$-1" 2>/dev/null || skip "the processor's groups of cgroup v1 in $groups, to be written"
+folder=$(mktemp -d)
+# shellcheck disable=SC2317 # the trap calls it
+remove() {
+  rm -rf "$folder"
+  for left in "$groups"/chunkmem-*-[1-4]; do
+    owner=${left#"$groups"/chunkmem-}
+    owner=${owner%-*}
+    { [ "$owner" != $$ ] && kill -0 "$owner" 2>/dev/null; } || rmdir "$left" 2>/dev/null || true
+  done
+}
+trap remove EXIT
+trap 'exit 130' HUP INT TERM
+for node in $nodes; do
+  mkdir -p "$groups/chunkmem-$$-$node"
+  echo 20480 >"$groups/chunkmem-$$-$node/cpu.shares" # its part is there, also beside other programs
+  echo 10000 >"$groups/chunkmem-$$-$node/cpu.cfs_period_us"
+  echo $((percent * 100)) >"$groups/chunkmem-$$-$node/cpu.cfs_quota_us"
+done
+inside() { setpriv --pdeathsig KILL unshare --net --mount --pid --fork --kill-child --mount-proc "$@"; }
+said=$(inside sh -c 'ip link add test type dummy && tc qdisc add dev test root tbf rate 1mbit burst 64kb latency 1ms' 2>&1) ||
+  inside sh -c 'ip link add test type bridge && tc qdisc add dev test root tbf rate 1mbit burst 64kb latency 1ms' 2>/dev/null ||
+  skip "namespaces, and token buckets (tc) in the kernel: $said"
+status=0
+inside sh "$0" inside "$rate" "$folder" "$groups/chunkmem-$$" "$@" || status=$?
+exit "$status"
