@@ -258,7 +258,8 @@ class backward_pass {
     const auto scores = n_.scratch(rows * rows);
     const auto d_scores = n_.scratch(rows * rows);
     const auto d_qkv = n_.scratch(rows * 3 * width);
-    if (!n_.computes()) return;
+    if (!n_.computes(5 * n_.operations_of(rows, width, rows)))
+      return;  // scores again, and two products for each of two
     kernels::attention_backward(qkv.data(), d_attended, floats(scores), floats(d_scores), floats(d_qkv),
                                 {0, rows, n_.heads(), width});
     kernels::copy(floats(d_qkv), qkv.data(), rows * 3 * width);

@@ -76,7 +76,7 @@ class forward_pass {
     const auto qkv = n_.read(saved.qkv);
     const auto scores = n_.scratch(size.count * size.keys());
     const auto attended = m_.acquire(saved.attended, where.how());
-    if (!n_.computes()) return;
+    if (!n_.computes(2 * n_.operations_of(size.count, n_.width(), size.keys()))) return;
     kernels::attention_forward(qkv.data(), floats(scores), attended.data() + where.first * n_.width(), size);
   }
 

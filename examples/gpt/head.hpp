@@ -73,11 +73,14 @@ class head {
     scores(normed, table, floats(logits), rows);
     double loss = 0.0;
     if (n_.computes()) loss = kernels::softmax_cross_entropy(floats(logits), targets, scale, rows, bytes_known);
-    d_table.add([&](float beta, float* out) {
-      kernels::weight_gradient(floats(logits), normed, beta, out, rows, bytes_known, n_.width());
-    });
+    d_table.add(
+        [&](float beta, float* out) {
+          kernels::weight_gradient(floats(logits), normed, beta, out, rows, bytes_known, n_.width());
+        },
+        n_.operations_of(rows, bytes_known, n_.width()));
     const auto values = table.open();
-    if (n_.computes()) kernels::multiply(floats(logits), values.data(), normed, rows, bytes_known, n_.width());
+    if (n_.computes(n_.operations_of(rows, bytes_known, n_.width())))
+      kernels::multiply(floats(logits), values.data(), normed, rows, bytes_known, n_.width());
     return loss;
   }
 
@@ -90,7 +93,8 @@ class head {
   void scores(const float* normed, const wide_weight<Manager>& table, float* out, index rows) const
   {
     const auto values = table.open();
-    if (n_.computes()) kernels::multiply_transposed(normed, values.data(), out, rows, bytes_known, n_.width());
+    if (n_.computes(n_.operations_of(rows, n_.width(), bytes_known)))
+      kernels::multiply_transposed(normed, values.data(), out, rows, bytes_known, n_.width());
   }
 
   const network<Manager>& n_;

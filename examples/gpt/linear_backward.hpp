@@ -44,12 +44,14 @@ class linear_backward {
     const auto v = n_.scratch(n_.context() * rank);
     through_down(x, floats(u), n_.context());
     back_through_up(dy, floats(v));
-    beside_->d_up.add([&](float beta, float* out) {
-      kernels::weight_gradient(floats(u), dy, beta, out, n_.context(), rank, outputs_);
-    });
-    beside_->d_down.add([&](float beta, float* out) {
-      kernels::weight_gradient(x, floats(v), beta, out, n_.context(), inputs_, rank);
-    });
+    beside_->d_up.add(
+        [&](float beta, float* out) {
+          kernels::weight_gradient(floats(u), dy, beta, out, n_.context(), rank, outputs_);
+        },
+        n_.operations_of(n_.context(), rank, outputs_));
+    beside_->d_down.add(
+        [&](float beta, float* out) { kernels::weight_gradient(x, floats(v), beta, out, n_.context(), inputs_, rank); },
+        n_.operations_of(n_.context(), inputs_, rank));
   }
   /// dx = the gradient of the input
   void input(const float* dy, float* dx) const
@@ -59,7 +61,7 @@ class linear_backward {
     const auto v = n_.scratch(n_.context() * beside_->rank);
     back_through_up(dy, floats(v));
     const auto down = beside_->down->open();
-    if (n_.computes())
+    if (n_.computes(n_.operations_of(n_.context(), beside_->rank, inputs_)))
       kernels::add_product_transposed(floats(v), down.data(), dx, n_.context(), inputs_, beside_->rank);
   }
   /// Both, from the rows that were kept of the input: dx and the gradient of the bias are exact. What an adapter makes
@@ -133,12 +135,14 @@ class linear_backward {
   void through_down(const float* x, float* u, index rows) const
   {
     const auto down = beside_->down->open();
-    if (n_.computes()) kernels::multiply(x, down.data(), u, rows, inputs_, beside_->rank);
+    if (n_.computes(n_.operations_of(rows, inputs_, beside_->rank)))
+      kernels::multiply(x, down.data(), u, rows, inputs_, beside_->rank);
   }
   void back_through_up(const float* dy, float* v) const
   {
     const auto up = beside_->up->open();
-    if (n_.computes()) kernels::multiply_transposed(dy, up.data(), v, n_.context(), beside_->rank, outputs_);
+    if (n_.computes(n_.operations_of(n_.context(), outputs_, beside_->rank)))
+      kernels::multiply_transposed(dy, up.data(), v, n_.context(), beside_->rank, outputs_);
   }
 
   const network<Manager>& n_;

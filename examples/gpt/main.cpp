@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trains a small GPT on real text in a quarter of the device memory it needs, and can prove that nothing changed.
 
+#include "forecast.hpp"
 #include "planned_grid.hpp"
 #include "program.hpp"
 #include "ranks.hpp"
@@ -23,6 +24,7 @@ int run_over_ranks(const options& chosen)
   const training_text text = chosen.text ? read_text(*chosen.text) : default_text();
   text.expects_windows_of(chosen.size.context);
   const display show{stdout};
+  if (chosen.forecast) return run_forecast(chosen, text, show);
   if (over_stages(chosen)) return run_stages(chosen, text, show);
   return chosen.ranks > 0 ? run_on_threads(chosen, text, show) : run_on_processes(chosen, text, show);
 }

@@ -4,6 +4,7 @@
 #include "kernels.hpp"
 #include "model.hpp"
 #include "projection_samples.hpp"
+#include "virtual_clocks.hpp"
 #include "wide.hpp"
 
 #include <chunkmem/chunkmem.hpp>
@@ -70,7 +71,13 @@ class network {
   [[nodiscard]] bool runs_qkv_again() const noexcept { return runs_qkv_again_ && is_training_; }
   /// A micro-batch of training begins, or has ended: then everything stays as it is written.
   void set_training(bool is_training) noexcept { is_training_ = is_training; }
-  [[nodiscard]] bool computes() const { return !m_.rehearsing(); }
+  /// See gpt::computes.
+  [[nodiscard]] bool computes(double operations = 0) const { return gpt::computes(m_, operations); }
+  /// Of the product of a matrix [rows, inner] and a matrix [inner, columns].
+  [[nodiscard]] static double operations_of(index rows, index inner, index columns) noexcept
+  {
+    return 2.0 * static_cast<double>(rows) * static_cast<double>(inner) * static_cast<double>(columns);
+  }
 
   [[nodiscard]] auto read(tensor which) const { return m_.acquire(which, chunkmem::access::read); }
   [[nodiscard]] auto widened(const weight& which) const { return wide_weight<Manager>{m_, which, list_}; }
@@ -131,7 +138,8 @@ class network {
       const auto wide_bias = widened(bias);
       const auto weights = wide.open();
       const auto biases = wide_bias.open();
-      if (computes()) kernels::linear_forward(x, weights.data(), biases.data(), y, rows, inputs, outputs);
+      if (computes(operations_of(rows, inputs, outputs)))
+        kernels::linear_forward(x, weights.data(), biases.data(), y, rows, inputs, outputs);
     }
     if (beside.rank == 0) return;
     const auto rank = static_cast<index>(beside.rank);
@@ -139,11 +147,13 @@ class network {
     {
       const auto wide = widened(beside.down);
       const auto down = wide.open();
-      if (computes()) kernels::multiply(x, down.data(), floats(narrow), rows, inputs, rank);
+      if (computes(operations_of(rows, inputs, rank)))
+        kernels::multiply(x, down.data(), floats(narrow), rows, inputs, rank);
     }
     const auto wide = widened(beside.up);
     const auto up = wide.open();
-    if (computes()) kernels::add_product(floats(narrow), up.data(), y, rows, rank, outputs);
+    if (computes(operations_of(rows, rank, outputs)))
+      kernels::add_product(floats(narrow), up.data(), y, rows, rank, outputs);
   }
 
   /// Adds x^T * dy to the gradient of a weight and the rows of dy to that of its bias.
@@ -151,15 +161,16 @@ class network {
                          index outputs) const
   {
     d_bias.add([&](float beta, float* out) { kernels::bias_gradient(dy, beta, out, context_, outputs); });
-    d_weight.add(
-        [&](float beta, float* out) { kernels::weight_gradient(x, dy, beta, out, context_, inputs, outputs); });
+    d_weight.add([&](float beta, float* out) { kernels::weight_gradient(x, dy, beta, out, context_, inputs, outputs); },
+                 operations_of(context_, inputs, outputs));
   }
 
   /// dx = dy * weight^T
   void product_input(const float* dy, const wide_weight<Manager>& weight, float* dx, index inputs, index outputs) const
   {
     const auto weights = weight.open();
-    if (computes()) kernels::multiply_transposed(dy, weights.data(), dx, context_, inputs, outputs);
+    if (computes(operations_of(context_, outputs, inputs)))
+      kernels::multiply_transposed(dy, weights.data(), dx, context_, inputs, outputs);
   }
 
   /// y = the norm of x once more, from the statistics that the forward pass saved.

@@ -27,7 +27,7 @@ struct raw_options {
   std::string mlp, recompute, windows, init, lora, export_weights;
   std::string ranks, shard, nodes;
   std::string stages, micro_batches, schedule, replicas;
-  std::string plan, cluster, write_model;
+  std::string plan, cluster, write_model, forecast;
   std::string sample_room, sample_file, noise;
 };
 
@@ -138,6 +138,11 @@ void declare(CLI::App& app, program whose, raw_options& raw, bool& verify, bool&
     app.add_option("--plan", raw.plan,
                    "train as this plan of configure says: as threads, or processes: mpirun -n 4 gpt --plan FILE");
     app.add_option("--cluster", raw.cluster, "the cluster of the plan, a file of probe_links");
+    app.add_option("--forecast", raw.forecast,
+                   "do not train: say how long a step takes on the cluster of this file of probe_links, with a rank on "
+                   "each node, by running the trainer in virtual time");
+    app.add_option("--device-rate", raw.device_rate,
+                   "of --forecast: operations a second of a rank in the products of its passes (what the file says)");
     app.add_option("--write-model", raw.write_model, "write the model to this JSON file, for configure, and end");
   }
   app.add_option("--checkpoint", raw.checkpoint, "save to this folder");
@@ -274,7 +279,7 @@ void read_activations(const raw_options& raw, program whose, options& out)
   }
   read_sampling_options(raw, out);
   const auto read_rate = [&](const char* option, const std::string& text, double& rate) {
-    if (text.empty()) return;
+    if (text.empty() || whose == program::gpt) return;
     if (!is_planned(out.activations))
       throw problem{std::string{option} + " goes with --activations karma or planned alone (leave it out)"};
     float number = 0.0f;
@@ -486,6 +491,32 @@ void check_stages(const raw_options& raw, const options& chosen)
     throw problem{"--activations " + raw.activations + " does not go with --stages (choose swap or recompute)"};
 }
 
+/// @pre   ranks and policies are read
+void read_forecast(const raw_options& raw, program whose, options& out)
+{
+  if (whose == program::gpt_cuda) return;
+  if (raw.forecast.empty()) return refuse({{"--device-rate", raw.device_rate}}, " goes with --forecast alone");
+  out.forecast = raw.forecast;
+  refuse({{"--ranks", raw.ranks},
+          {"--plan", raw.plan},
+          {"--stages", raw.stages},
+          {"--accumulate", raw.accumulate},
+          {"--checkpoint", raw.checkpoint},
+          {"--resume", raw.resume},
+          {"--init", raw.init},
+          {"--lora", raw.lora}},
+         " does not go with --forecast");
+  if (!out.shard) throw problem{"--forecast is for a training over ranks (add --shard 3, or 0 to 2)"};
+  if (raw.activations.starts_with(sampling))
+    throw problem{"--activations " + raw.activations +
+                  " does not go with --forecast, which has no rows to sample (choose another)"};
+  if (out.verify) throw problem{"--verify does not go with --forecast, which computes nothing (leave it out)"};
+  float rate = 0;
+  read_real(
+      "--device-rate", raw.device_rate, "from 1 to 1e30", [](float it) { return it >= 1.0f && it <= 1e30f; }, rate);
+  if (rate > 0) out.computed_per_second = static_cast<double>(rate);
+}
+
 void read_stages(const raw_options& raw, options& out)
 {
   const std::size_t one = 1;
@@ -513,6 +544,7 @@ options parse_options(int count, const char* const* arguments, program whose)
   if (!raw.plan.empty()) out.plan = raw.plan;
   if (!raw.cluster.empty()) out.cluster = raw.cluster;
   if (!raw.write_model.empty()) out.write_model = raw.write_model;
+  read_forecast(raw, whose, out);
   read_precision(out.plan && raw.precision.empty() ? "bf16" : raw.precision, whose, out.precision);
   read_choices(raw, whose, out);
   read_activations(raw, whose, out);

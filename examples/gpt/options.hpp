@@ -73,6 +73,8 @@ struct options {
   std::size_t replicas = 1;                            ///< pipelines side by side, which divide as `shard` says
   std::optional<std::filesystem::path> plan, cluster;  ///< of configure
   std::optional<std::filesystem::path> write_model;    ///< for configure
+  std::optional<std::filesystem::path> forecast;       ///< a cluster: a step on it is timed in place of a training
+  std::optional<double> computed_per_second;           ///< operations of a rank there; else of the cluster
   bool verify = false;
   bool help = false;
 };

@@ -14,6 +14,23 @@
 
 namespace gpt {
 
+/// The model of a rank, as the command line divides it.
+/// @param memory, ranks   outlive it
+template <class Model, class Backend, class Ranks>
+[[nodiscard]] Model model_over(Backend& memory, Ranks& ranks, const training_setup& setup, const rank_plan& plan)
+{
+  const options& chosen = setup.chosen;
+  return Model{memory,
+               ranks,
+               {.chunk_bytes = setup.chunk},
+               {.divided = plan.divided},
+               chosen.eviction,
+               chosen.layout,
+               chosen.transfer,
+               chosen.placement,
+               either_gradient{chosen.gradient}};
+}
+
 /// A rank of the CPU's training: capped memory of the host plays its device.
 ///
 /// @tparam Communicator   of its process groups
@@ -37,16 +54,7 @@ class rank_on_host {
   }
   [[nodiscard]] manager_type manager(backend_type& memory, const training_setup& setup, const rank_plan& plan) const
   {
-    const options& chosen = setup.chosen;
-    return manager_type{memory,
-                        *process_groups_,
-                        {.chunk_bytes = setup.chunk},
-                        {.divided = plan.divided},
-                        chosen.eviction,
-                        chosen.layout,
-                        chosen.transfer,
-                        chosen.placement,
-                        either_gradient{chosen.gradient}};
+    return model_over<manager_type>(memory, *process_groups_, setup, plan);
   }
   [[nodiscard]] static model_type declare(manager_type& manager, const extents& size, chunkmem::dtype precision)
   {

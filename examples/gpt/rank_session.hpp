@@ -133,6 +133,26 @@ class rank_session {
 
   [[nodiscard]] memory_figures figures() const { return figures_of(manager_.report(), trainer_); }
 
+  /// A step in virtual time.
+  struct timed_step {
+    double seconds = 0;
+    double operations = 0;
+  };
+  /// The mean of some steps in the steady state, on clocks of the backend.
+  [[nodiscard]] timed_step steady_step()
+  {
+    constexpr std::size_t warm_up = 4, measured = 4;
+    (void)rehearse();
+    gpt::fill(manager_, net_, setup_.chosen.seed, setup_.workers);
+    std::size_t number = 0;
+    while (number < warm_up) (void)trainer_.step(number++);
+    const std::uint64_t begin = memory_.now();
+    const double operations = memory_.operations();
+    while (number < warm_up + measured) (void)trainer_.step(number++);
+    return {static_cast<double>(memory_.now() - begin) * 1e-9 / measured,
+            (memory_.operations() - operations) / measured};
+  }
+
  private:
   [[nodiscard]] trainer_settings settings() const
   {
@@ -209,6 +229,33 @@ template <class Place>
   return budget;
 }
 
+/// A rank's part of the training that the command line asks for, with its plan of activations.
+template <class Place>
+[[nodiscard]] training_setup setup_of_rank(const options& chosen, const training_text& text, const Place& here,
+                                           const rank_plan& plan, chunkmem::optimizer::thread_pool& workers)
+{
+  const chunkmem::bytes grain{std::uint64_t{plan.of_node} * 16384};
+  training_setup setup{
+      chosen, text, workers,
+      align_up(chosen.chunk_bytes.value_or(chunkmem::bytes{Place::largest_tensor_bytes(chosen.size)}), grain)};
+  setup.owners = plan.of_node;
+  choose_activations<Place>(setup, [&] {
+    return rank_session<Place>{setup, here, plan, boundless, boundless}.rehearse();
+  });
+  return setup;
+}
+
+/// A steady step of a rank whose place has virtual clocks.
+template <class Place>
+[[nodiscard]] auto timed_step_of_rank(const options& chosen, const training_text& text, const Place& here,
+                                      const rank_plan& plan)
+{
+  chunkmem::optimizer::thread_pool workers{chosen.threads.value_or(1)};
+  const training_setup setup = setup_of_rank(chosen, text, here, plan, workers);
+  const memory_budget budget = budget_of_rank(setup, here, plan);
+  return rank_session<Place>{setup, here, plan, budget.device, budget.host}.steady_step();
+}
+
 /// What one rank does, rank 0 with words. @return   what the program exits with
 template <class Place>
 [[nodiscard]] int run_rank(const options& chosen, const training_text& text, const display& show, const Place& here,
@@ -218,14 +265,7 @@ template <class Place>
   const auto world = here.process_groups().world();
   const bool prints = chunkmem::index_of(here.process_groups().of(chunkmem::ownership::process_group::all).rank()) == 0;
   chunkmem::optimizer::thread_pool workers{chosen.threads.value_or(1)};
-  const chunkmem::bytes grain{std::uint64_t{plan.of_node} * 16384};
-  training_setup setup{
-      chosen, text, workers,
-      align_up(chosen.chunk_bytes.value_or(chunkmem::bytes{Place::largest_tensor_bytes(chosen.size)}), grain)};
-  setup.owners = plan.of_node;
-  choose_activations<Place>(setup, [&] {
-    return rank_session<Place>{setup, here, plan, boundless, boundless}.rehearse();
-  });
+  const training_setup setup = setup_of_rank(chosen, text, here, plan, workers);
   const memory_budget budget = budget_of_rank(setup, here, plan);
   training_result limited;
   {

@@ -101,7 +101,7 @@ class trainer {
   [[nodiscard]] projection_samples<Manager>* samples() noexcept { return samples_ ? &*samples_ : nullptr; }
   [[nodiscard]] const trainer_settings& settings() const noexcept { return settings_; }
   /// For steps of a caller that take the place of `finish`.
-  [[nodiscard]] chunkmem::optimizer::adam& kernel() noexcept { return adam_; }
+  [[nodiscard]] adam_of<Manager>& kernel() noexcept { return adam_; }
   [[nodiscard]] float learning_rate(std::size_t number) const noexcept { return settings_.schedule.at(number); }
   /// Steps whose gradients were not finite: they changed nothing.
   [[nodiscard]] std::size_t skipped() const noexcept { return skipped_; }
@@ -213,7 +213,7 @@ class trainer {
   training_windows windows_{text_, size().context, settings_.seed, settings_.windows,
                             size().tokens_per_step() / size().context* settings_.ranks};
   layer_runs<Manager> runs_{net_, settings_.activations, settings_.plan};
-  chunkmem::optimizer::adam adam_{settings_.adam};
+  adam_of<Manager> adam_ = make_adam(m_, settings_.adam);
   chunkmem::optimizer::loss_scale scale_ = scales() ? chunkmem::optimizer::loss_scale::dynamic(settings_.scale)
                                                     : chunkmem::optimizer::loss_scale::fixed(1.0f);
   std::uint64_t skipped_ = 0;

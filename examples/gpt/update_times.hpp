@@ -2,6 +2,7 @@
 #pragma once
 
 #include "options.hpp"
+#include "virtual_clocks.hpp"
 
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/optimizer/adam.hpp>
@@ -30,7 +31,7 @@ namespace gpt {
 /// @tparam Manager   a manager or a sharded_model
 template <class Manager>
 class update_times {
-  using adam = chunkmem::optimizer::adam;
+  using adam = adam_of<Manager>;
   using pool = chunkmem::optimizer::thread_pool;
 
  public:

@@ -3,6 +3,7 @@
 
 #include "model.hpp"
 #include "precision.hpp"
+#include "virtual_clocks.hpp"
 
 #include <chunkmem/chunkmem.hpp>
 
@@ -80,7 +81,7 @@ class wide_weight {
     if constexpr (!std::same_as<Element, float>) {
       const auto narrow = stored<Element>();
       lease_.emplace(lease_floats(m_, which_.elements));
-      if (m_.rehearsing()) return;
+      if (!computes(m_)) return;
       kernels::widen(narrow.data(), floats(*lease_), static_cast<kernels::index>(which_.elements));
     }
   }
@@ -107,17 +108,18 @@ class wide_gradient {
   wide_gradient(const wide_gradient&) = delete;
   wide_gradient& operator=(const wide_gradient&) = delete;
 
-  /// Calls `kernel(beta, numbers)`, which leaves `beta * numbers` and its part there, with beta 0 or 1. In a rehearsal
-  /// it does what that needs, and calls nothing.
+  /// Calls `kernel(beta, numbers)`, which leaves `beta * numbers` and its part there, with beta 0 or 1. Where nothing
+  /// computes it does what that needs, and calls nothing.
+  /// @param operations   see computes
   template <class Kernel>
-  void add(Kernel kernel)
+  void add(Kernel kernel, double operations = 0)
   {
     if (!is_wanted_) return;
     if (lease_) {
-      if (!m_.rehearsing()) kernel(std::exchange(beta_, 1.0f), floats(*lease_));
+      if (computes(m_, operations)) kernel(std::exchange(beta_, 1.0f), floats(*lease_));
     } else {
       const auto pin = m_.gradient(of_.as<float>());
-      if (!m_.rehearsing()) kernel(pin.beta(), pin.data());
+      if (computes(m_, operations)) kernel(pin.beta(), pin.data());
     }
   }
 
@@ -137,7 +139,7 @@ class wide_gradient {
       if (last) m_.gradient_done(of);
     } else {
       auto stored = m_.gradient(of);
-      if (!m_.rehearsing()) {
+      if (computes(m_)) {
         kernels::add_rounded(floats(*lease_), stored.beta(), stored.data(), static_cast<kernels::index>(of_.elements));
       }
       lease_.reset();

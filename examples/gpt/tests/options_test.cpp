@@ -246,6 +246,26 @@ TEST_CASE("the program of the GPU computes activations again by default, and tel
   CHECK_THAT(refusal({"--link-rate", "1e10"}), ContainsSubstring("--help"));
 }
 
+TEST_CASE("a forecast is for ranks that train, and has a rate of its own", "[gpt]")
+{
+  const gpt::options chosen = parse({"--shard", "2", "--forecast", "cluster.json", "--device-rate", "2e9"});
+  CHECK(chosen.forecast == "cluster.json");
+  REQUIRE(chosen.computed_per_second.has_value());
+  CHECK(*chosen.computed_per_second > 1.99e9);
+  CHECK(*chosen.computed_per_second < 2.01e9);
+  CHECK_FALSE(parse({"--shard", "2", "--forecast", "cluster.json"}).computed_per_second.has_value());
+  const auto refused = [](const std::vector<const char*>& words, const char* why) {
+    CHECK_THAT(refusal(words), ContainsSubstring(why));
+  };
+  refused({"--forecast", "cluster.json"}, "is for a training over ranks (add --shard 3, or 0 to 2)");
+  refused({"--device-rate", "2e9"}, "--device-rate goes with --forecast alone");
+  refused({"--shard", "2", "--forecast", "cluster.json", "--ranks", "4"}, "--ranks does not go with --forecast");
+  refused({"--shard", "2", "--forecast", "cluster.json", "--accumulate", "2"}, "--accumulate does not go with");
+  refused({"--shard", "2", "--forecast", "cluster.json", "--activations", "sample=0.5"}, "no rows to sample");
+  refused({"--shard", "2", "--forecast", "cluster.json", "--verify"}, "--verify does not go with --forecast");
+  refused({"--shard", "2", "--forecast", "cluster.json", "--device-rate", "0"}, "is not a number from 1 to 1e30");
+}
+
 TEST_CASE("gradients in place are refused where they cannot be", "[gpt]")
 {
   CHECK_THAT(refusal({"--gradient", "in_place"}), ContainsSubstring("weights of 16 bits"));

@@ -815,7 +815,7 @@ class basic_manager {
   {
     const slot_id value = engine_.tensors().value_of(held.slot);
     using kind = std::remove_const_t<typename Pin::element_type>;
-    if constexpr (engine_type::host_addressable && real_element<kind>) {
+    if constexpr (engine_type::host_addressable && engine_type::has_bytes && real_element<kind>) {
       using elements = std::span<const kind>;
       if (held.stream == agent::host && !engine_.gradients().micro_batches().expects_more())
         return engine_.gradients().finish(value, measure(rehearsing() ? elements{} : elements{last.span()}));

@@ -40,6 +40,7 @@ struct filling {
   {
     if (!kept.is_live()) return;
     if (filled != nullptr) filled->note(planned, std::as_bytes(std::span{all}));
+    if constexpr (!Manager::engine_type::has_bytes) return;
     if (whole != nullptr) std::copy_n(all.data(), all.size(), whole);
     std::copy_n(all.data() + first, elements, std::as_const(kept).data() + begin);
   }

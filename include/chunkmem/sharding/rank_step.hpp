@@ -378,7 +378,8 @@ class rank_step {
     const unit_tensors& unit = units_[index];
     gradient_measure found;
     driver.read_gradient(unit.share, [&](const std::byte* gradient, auto) {
-      found = measure_.take(plan_, ranks.rank(), index, unit.gradient_type, gradient, workers);
+      constexpr bool has_bytes = Manager::engine_type::has_bytes;  // else there is nothing to measure, and it is 0
+      found = measure_.take(plan_, ranks.rank(), index, unit.gradient_type, has_bytes ? gradient : nullptr, workers);
     });
     return found;
   }

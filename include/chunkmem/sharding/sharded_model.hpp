@@ -951,10 +951,11 @@ class sharded_model {
         m_.acquire(unit.whole, first || !unit.is_kept ? access::write : access::read_write, memory_location::host);
     result->kept =
         m_.acquire(tensor<Element>{unit.share}, first ? access::write : access::read_write, memory_location::host);
-    if (first) std::fill_n(std::as_const(result->kept).data(), unit.share_elements, Element{});
+    constexpr bool has_bytes = engine_type::has_bytes;
+    if (has_bytes && first) std::fill_n(std::as_const(result->kept).data(), unit.share_elements, Element{});
     if (unit.is_kept) {
       result->whole = reinterpret_cast<Element*>(std::as_const(result->unit).data());
-      if (first) std::fill_n(result->whole, unit.elements, Element{});
+      if (has_bytes && first) std::fill_n(result->whole, unit.elements, Element{});
       result->whole += plan_.place(it.planned).first;
     }
     if (const sharding::tensor_part* part = units_.part_of(index, it.planned); part != nullptr) {

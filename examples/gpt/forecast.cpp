@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forecast.hpp"
+
+#include "problem.hpp"
+
+#ifdef GPT_HAS_JSON
+#include "rank_on_clocks.hpp"
+
+#include <chunkmem/collective/network_costs.hpp>
+#include <chunkmem/collective/simulated_ranks.hpp>
+#include <chunkmem/configurator/cluster.hpp>
+#include <chunkmem/configurator/cluster_file.hpp>
+#include <chunkmem/core/ids.hpp>
+#include <chunkmem/ownership/ownership_policy.hpp>
+#include <chunkmem/sharding/process_groups.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+#endif
+
+namespace gpt {
+
+#ifdef GPT_HAS_JSON
+
+namespace {
+
+using chunkmem::collective::network_costs;
+using chunkmem::collective::simulated_ranks;
+using chunkmem::configurator::cluster;
+
+[[nodiscard]] double median(std::vector<double> all)
+{
+  const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
+  std::ranges::nth_element(all, middle);
+  return *middle;
+}
+
+/// The costs of collectives over MPI: ranks agree on each call in ceil(log2 ranks) rounds before its ring begins.
+[[nodiscard]] network_costs network_of(const cluster& whole)
+{
+  std::vector<double> rates, latencies;
+  const auto nodes = static_cast<std::uint32_t>(whole.nodes.size());
+  for (std::uint32_t from = 0; from < nodes; ++from)
+    for (std::uint32_t to = 0; to < nodes; ++to) {
+      if (from == to) continue;
+      rates.push_back(whole.links(from, to).bytes_per_second);
+      latencies.push_back(whole.links(from, to).latency);
+    }
+  const double latency = median(latencies) * 1e9;
+  network_costs made{.of_node = 1, .nodes = nodes};
+  made.network_bytes_per_second = median(rates);
+  made.network_nanoseconds = static_cast<std::uint64_t>(latency);
+  made.start_nanoseconds = static_cast<std::uint64_t>(latency * std::ceil(std::log2(nodes)));
+  return made;
+}
+
+[[nodiscard]] rank_rates rates_of(const cluster& whole, const options& chosen)
+{
+  const chunkmem::configurator::cluster_node& node = whole.nodes.front();
+  constexpr double norms = 7;  // a norm reads 4 B of the 28 B of an update
+  rank_rates made;
+  made.operations_per_second = chosen.computed_per_second.value_or(node.device_flops_per_second);
+  made.copies.to_device.bytes_per_second = node.to_device_bytes_per_second;
+  made.copies.to_host.bytes_per_second = node.to_host_bytes_per_second;
+  made.copies.within_device.bytes_per_second = made.copies.within_host.bytes_per_second =
+      node.to_device_bytes_per_second;
+  made.updates = {node.host_updates_per_second, node.host_updates_per_second, norms * node.host_updates_per_second,
+                  norms * node.host_updates_per_second};
+  made.network = network_of(whole);
+  return made;
+}
+
+[[nodiscard]] cluster cluster_of(const options& chosen)
+{
+  cluster whole = chunkmem::configurator::read_cluster(chosen.forecast->string());
+  const auto is_alone = [](const chunkmem::configurator::cluster_node& it) { return it.devices == 1; };
+  if (whole.nodes.size() < 2 || !std::ranges::all_of(whole.nodes, is_alone))
+    throw problem{"--forecast '" + chosen.forecast->string() +
+                  "' is not of two nodes or more with one device each (measure with probe_links --each-rank-a-node)"};
+  return whole;
+}
+
+/// The ends of one rank that stands for all, of its three groups.
+struct simulated_groups {
+  /// @param beside   the end of another group, whose link these have
+  simulated_groups(const network_costs& costs, std::uint32_t of_node, simulated_ranks& beside)
+      : all{costs, chunkmem::rank_id{0}, beside},
+        node{with(costs, of_node), chunkmem::rank_id{0}, beside},
+        across{with(costs, costs.ranks() / of_node), chunkmem::rank_id{0}, beside}
+  {
+  }
+  [[nodiscard]] static network_costs with(network_costs costs, std::uint32_t ranks)
+  {
+    costs.nodes = ranks;
+    return costs;
+  }
+
+  simulated_ranks all, node, across;
+  chunkmem::sharding::process_groups<simulated_ranks> groups{all, node, across};
+};
+
+}  // namespace
+
+int run_forecast(const options& chosen, const training_text& text, const display& show)
+{
+  check_checkpoints(chosen);
+  const cluster whole = cluster_of(chosen);
+  const rank_rates rates = rates_of(whole, chosen);
+  const rank_plan plan = rank_plan::of(chosen, rates.network.ranks());
+  simulated_ranks link{rates.network};
+  simulated_groups gathers{rates.network, plan.of_node, link};
+  simulated_groups sums{rates.network, plan.of_node, link};
+  chunkmem::sharding::sums_apart both{gathers.groups, sums.groups};
+  const auto found = timed_step_of_rank(chosen, text, rank_on_clocks{both, rates}, plan);
+  char line[160];
+  std::snprintf(line, sizeof line, "forecast  %.6f s a step of each rank, %.6e operations in it", found.seconds,
+                found.operations);
+  show.line(line);
+  return EXIT_SUCCESS;
+}
+
+#else
+
+int run_forecast(const options&, const training_text&, const display&)
+{
+  throw problem{"--forecast needs a build with nlohmann/json.hpp (Debian: apt-get install nlohmann-json3-dev)"};
+}
+
+#endif
+
+}  // namespace gpt

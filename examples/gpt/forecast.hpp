@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "display.hpp"
+#include "options.hpp"
+#include "text.hpp"
+
+namespace gpt {
+
+/// Says how long a step of a rank is expected to take on the cluster of `--forecast`, a rank on each node.
+///
+/// The trainer runs as it would over the ranks, on virtual clocks: the same plan of activations, decisions and order of
+/// work. The links have the median rate and latency of the file. Not modelled: ranks that wait for a slower one,
+/// processors that ranks share, and the work of MPI itself.
+/// @return   what the program exits with
+/// @throws problem   a cluster that has nodes of several devices or of one node; a training that does not fit; a build
+///   without JSON
+[[nodiscard]] int run_forecast(const options& chosen, const training_text& text, const display& show);
+
+}  // namespace gpt
