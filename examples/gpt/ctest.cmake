@@ -81,6 +81,13 @@ if(TARGET chunkmem::mpi AND chunkmem_mpi_launcher AND NOT CHUNKMEM_SANITIZE)
                 COMMAND ${chunkmem_mpi_launcher} -np 2 $<TARGET_FILE:gpt> ${gpt_over_ranks} --shard 3)
   chunkmem_test(example.gpt_out_of_core.mpi LABELS example mpi TIMEOUT 120
                 COMMAND ${gpt_updates} late ${chunkmem_mpi_launcher} -np 2 $<TARGET_FILE:gpt> ${gpt_over_ranks} --shard 3 --activations karma --update late)
+  # Over links of their own, where a computer may have network namespaces: else the script says that it is skipped.
+  chunkmem_test(example.gpt_nodes LABELS example mpi TIMEOUT 120
+                COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/tests/nodes.sh" $<TARGET_FILE:gpt>)
+  if(TARGET probe_links AND NOT chunkmem_why_no_json)
+    chunkmem_test(example.gpt_nodes.order.slow LABELS slow mpi TIMEOUT 5400
+                  COMMAND sh "${PROJECT_SOURCE_DIR}/bench/out_of_core/order_on_nodes.sh" $<TARGET_FILE_DIR:gpt>)
+  endif()
   set(gpt_launches ON)
   set(gpt_mpi_environment OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_plm=isolated
       OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_btl_base_warn_component_unused=0 OMPI_MCA_rmaps_base_oversubscribe=1)

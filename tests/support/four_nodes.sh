@@ -91,8 +91,8 @@ trap 'exit 130' HUP INT TERM
 for node in $nodes; do
   mkdir -p "$groups/chunkmem-$$-$node"
   echo 20480 >"$groups/chunkmem-$$-$node/cpu.shares" # its part is there, also beside other programs
-  echo 10000 >"$groups/chunkmem-$$-$node/cpu.cfs_period_us"
-  echo $((percent * 100)) >"$groups/chunkmem-$$-$node/cpu.cfs_quota_us"
+  echo $((100000 / percent)) >"$groups/chunkmem-$$-$node/cpu.cfs_period_us"
+  echo 1000 >"$groups/chunkmem-$$-$node/cpu.cfs_quota_us" # the least, so that pauses are short
 done
 inside() { setpriv --pdeathsig KILL unshare --net --mount --pid --fork --kill-child --mount-proc "$@"; }
 said=$(inside sh -c 'ip link add test type dummy && tc qdisc add dev test root tbf rate 1mbit burst 64kb latency 1ms' 2>&1) ||
