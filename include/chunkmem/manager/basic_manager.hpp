@@ -77,10 +77,6 @@ class basic_manager {
   using pin_type = pin<Element, engine_type>;
   using place_type = typename Checks::part::place_type;  ///< where in the trainer a call stands; empty without checks
   using state_tiers_type = state_tiers<Placement>;
-  static_assert(!state_tiers_type::is_profiled || Backend::host_addressable || !has_bytes<Backend>(),
-                "chunkmem: this placement lets the calling thread update states on the device, which it cannot read "
-                "there: take placement::host_first, or "
-                "optimizer::device_optimizer, which works on the device under any placement");
 
   /// @param given   policies with settings, by value, in any order
   /// @throws config_error   the chunk size is not a positive multiple of 256 B
@@ -537,7 +533,15 @@ class basic_manager {
 
   /// @throws usage_error   there is no list of this name
   [[nodiscard]] list_id list(std::string_view name) const { return engine_.tensors().list(name); }
-  [[nodiscard]] const auto& placement() const noexcept { return builder_.tiers().policy(); }
+  [[nodiscard]] const Placement& placement() const noexcept { return builder_.tiers().policy(); }
+  /// The placement decides by other settings from now on. Bytes stay where they are. Where states live elsewhere now, the
+  /// next iteration is a divergence, which is recorded. Cost: O(parameters).
+  /// @throws usage_error   in an iteration or a rehearsal; and as the placement's `assign`. Nothing was changed
+  void use_placement(Placement policy)
+  {
+    expects(!is_iterating() && !rehearsing(), "a placement was given to a manager in an iteration: end it before");
+    builder_.change_placement(std::move(policy));
+  }
   /// 16-bit parameters have masters.
   [[nodiscard]] bool has_masters() const noexcept { return engine_.tensors().has_masters(); }
   [[nodiscard]] tensor_state state_of(tensor_handle wanted)

@@ -86,6 +86,20 @@ class state_tiers {
     bool is_kept_ = false;
   };
 
+  /// Another value of the policy, which the next assignment asks. Before `reset` nothing else happens.
+  /// @throws as assign; policy and tiers as before
+  void change_policy(Placement policy, bytes device)
+  {
+    std::swap(policy_, policy);
+    if (!ready_) return;
+    try {
+      assign(device);
+    } catch (...) {
+      std::swap(policy_, policy);
+      throw;
+    }
+  }
+
   /// Gives tiers for a device of this size. @return   one changed   @throws config_error   as reset; tiers as before
   bool assign(bytes device)
   {
@@ -333,6 +347,11 @@ class model_builder {
   /// Gives states tiers for a device of this size. @return   one changed   @throws config_error   tiers as before
   bool assign_tiers(bytes device) { return places_.tiers().assign(device); }
   bool assign_tiers() { return assign_tiers(capacities()[tier::device]); }
+  /// @throws as the policy's assign; the policy and its tiers as before
+  void change_placement(Placement policy)
+  {
+    places_.tiers().change_policy(std::move(policy), capacities()[tier::device]);
+  }
   /// Before an iteration: what was leased so far may give states other tiers.
   /// @throws config_error   the placement refuses it
   void revise_tiers()
@@ -344,13 +363,17 @@ class model_builder {
       assign_tiers();
     }
   }
+  /// Where the optimizer's states of a parameter live.
+  [[nodiscard]] memory_location place_of_states(slot_id value_slot) const noexcept
+  {
+    return tiers().preferred_tier(value_slot) == tier::device ? memory_location::device : memory_location::host;
+  }
   /// Where the calling thread updates a parameter: where the optimizer's states live, if it can read there or has
   /// nothing to read.
   [[nodiscard]] memory_location update_place(slot_id value_slot) const noexcept
   {
     constexpr bool is_free = Engine::host_addressable || !Engine::has_bytes;
-    return is_free && tiers().preferred_tier(value_slot) == tier::device ? memory_location::device
-                                                                         : memory_location::host;
+    return is_free ? place_of_states(value_slot) : memory_location::host;
   }
 
   // Handles.

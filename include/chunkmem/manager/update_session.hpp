@@ -429,7 +429,12 @@ class update_session {
 
   // Updates.
 
-  /// Where the states of a parameter live, and with that where the calling thread updates it.
+  /// Where the states of a parameter live, and with that where a step updates it that has a thread and a device.
+  [[nodiscard]] memory_location place_of_states(tensor_handle parameter)
+  {
+    return builder_->place_of_states(builder_->slot_of(parameter));
+  }
+  /// Where the calling thread updates a parameter: where its states live, if that thread can read there.
   [[nodiscard]] memory_location place_of_update(tensor_handle parameter)
   {
     return builder_->update_place(builder_->slot_of(parameter));

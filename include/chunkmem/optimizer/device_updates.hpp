@@ -100,7 +100,7 @@ class launched_site : public decided_by_caller {
   {
     where_.update(kernel, all, request);
   }
-  void remake(const parameter_bytes& all) const { where_.remake(all); }
+  void remake(const parameter_bytes& all, agent) const { where_.remake(all); }
 
  private:
   Where& where_;

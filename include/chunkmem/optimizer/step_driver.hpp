@@ -407,7 +407,7 @@ class step_driver {
   template <class Work>
   void read_gradient(tensor_handle parameter, Work work)
   {
-    site_.at_place(owner_.updates().place_of_update(parameter), [&](auto place) {
+    site_.at_place(planned_place(parameter), [&](auto place) {
       const auto gradient = owner_.acquire_bytes(parameter, gradient_list, access::read, place);
       if (!rehearsing()) work(reinterpret_cast<const std::byte*>(gradient.data()), place);
     });
@@ -645,9 +645,16 @@ class step_driver {
   void with_bytes(tensor_handle parameter, const tensor_info& info, Work work)
   {
     owner_.updates().whole([&] {
-      site_.at_place(owner_.updates().place_of_update(parameter),
-                     [&](auto place) { with_bytes_at(parameter, info, place, work); });
+      site_.at_place(planned_place(parameter), [&](auto place) { with_bytes_at(parameter, info, place, work); });
     });
+  }
+  /// Where the placement lets a parameter be updated. A site that works on the device is asked about any device.
+  [[nodiscard]] memory_location planned_place(tensor_handle parameter)
+  {
+    if constexpr (Site::host_reaches)
+      return owner_.updates().place_of_update(parameter);
+    else
+      return owner_.updates().place_of_states(parameter);
   }
   template <class Place, class Work>
   void with_bytes_at(tensor_handle parameter, const tensor_info& info, Place place, Work& work)

@@ -117,7 +117,8 @@ struct fixed_split {
 
 static_assert(profiled_placement<fixed_split>);
 
-/// A share of the optimizer's states is updated on the device, the first parameters'; the rest on the host.
+/// A share of the optimizer's states is updated on the device, the first parameters' or every few ones'; the rest on the
+/// host.
 ///
 ///     const placement::update_share quarter{.device_share = 0.25};
 ///     manager<backend::host_arena, placement::update_share> m{memory, {}, quarter};
@@ -126,13 +127,15 @@ static_assert(profiled_placement<fixed_split>);
 /// fits that leaves the host no more states than it holds. Good with a share that planner::plan_memory settled, and
 /// where the device updates faster than the link brings states; poor by guess. What cannot come and go, fixed_split
 /// refuses instead. The first parameters, because their gradients are the last to come: the host has then had the
-/// others. Source: interleaved updates of Deep Optimizer States (Maurya et al. 2024, arXiv 2410.21316). Cost:
-/// O(parameters) for each assignment.
+/// others. In turn, where the device has room for the states of few parameters: host, device and both directions of the
+/// link then work at once. Source: interleaved updates of Deep Optimizer States (Maurya et al. 2024, arXiv 2410.21316).
+/// Cost: O(parameters) for each assignment.
 struct update_share {
   using policy_kind = placement_kind;
   static constexpr std::string_view name = "update_share";
 
   double device_share = 0.0;  ///< of the bytes of states, 0 to 1
+  bool in_turn = false;       ///< spread evenly over the parameters, in place of the first ones
 
   [[nodiscard]] constexpr tier preferred_tier(role part, bytes) const noexcept
   {
@@ -143,12 +146,29 @@ struct update_share {
   void assign(const placement::outlook& now, std::span<tier> tiers) const
   {
     expects(device_share >= 0 && device_share <= 1, "the device_share of update_share is not from 0 to 1");
+    if (in_turn) return take_turns(now, tiers);
     double all = 0;
     for (const bytes each : now.states) all += static_cast<double>(each.count());
     double given = 0;
     for (std::size_t index = 0; index < tiers.size(); ++index) {
       given += static_cast<double>(now.states[index].count());
       tiers[index] = given <= all * device_share ? tier::device : tier::host;
+    }
+  }
+
+ private:
+  /// Of the states up to each parameter, the device never has more than its share.
+  void take_turns(const placement::outlook& now, std::span<tier> tiers) const
+  {
+    constexpr double rounding = 1 + 1e-9;  // a share of k / n parameters is k parameters
+    double seen = 0;
+    double given = 0;
+    for (std::size_t index = 0; index < tiers.size(); ++index) {
+      const auto size = static_cast<double>(now.states[index].count());
+      seen += size;
+      const bool is_due = given + size <= seen * device_share * rounding;
+      tiers[index] = is_due ? tier::device : tier::host;
+      if (is_due) given += size;
     }
   }
 };

@@ -34,7 +34,7 @@ class share_site : public Site {
     if constexpr (Site::has_bytes)
       runs_.for_each(
           share, [&](const optimizer::parameter_bytes& run) { Site::update(kernel, run, request, place); },
-          [&](const optimizer::parameter_bytes& run) { Site::remake(run); });
+          [&](const optimizer::parameter_bytes& run) { Site::remake(run, place); });
     else
       Site::update(kernel, share, request, place);
   }

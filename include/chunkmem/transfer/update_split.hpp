@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <limits>
+#include <span>
 
 namespace chunkmem::inline v0 {
 
@@ -143,6 +144,40 @@ class update_bound {
                                                 const update_traffic& each = {})
 {
   return update_bound{rates, resident_share, each}.best();
+}
+
+/// Seconds for each parameter of the slowest of some ranks, where all stream this share. O(ranks)
+[[nodiscard]] constexpr double slowest_seconds(std::span<const update_bound> ranks, double device_share) noexcept
+{
+  double longest = 0;
+  for (const update_bound& it : ranks) {
+    const double seconds = it.seconds(device_share);
+    longest = seconds > longest ? seconds : longest;
+  }
+  return longest;
+}
+
+/// The smallest of the shares that are best for ranks with equally many parameters and one share for all.
+///
+///     const update_split split = best_split(bounds);   // of all ranks
+///
+/// The seconds are convex in the share, so the least is found between thirds. Cost: O(ranks).
+/// @throws usage_error   no ranks
+[[nodiscard]] constexpr update_split best_split(std::span<const update_bound> ranks)
+{
+  expects(!ranks.empty(), "the best split of no ranks");
+  double low = 0;
+  double high = 1;
+  for (const update_bound& it : ranks) high = it.most() < high ? it.most() : high;
+  constexpr int rounds = 90;  // a third less each: 1 becomes 1e-16
+  for (int round = 0; round < rounds; ++round) {
+    const double third = (high - low) / 3;
+    if (slowest_seconds(ranks, low + third) <= slowest_seconds(ranks, high - third))
+      high -= third;
+    else
+      low += third;
+  }
+  return {high, slowest_seconds(ranks, high)};
 }
 
 }  // namespace transfer

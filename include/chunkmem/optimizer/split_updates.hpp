@@ -1,0 +1,453 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/backend/stream_backend.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/call_ref.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/executor.hpp>
+#include <chunkmem/core/ids.hpp>
+#include <chunkmem/core/tier.hpp>
+#include <chunkmem/manager/rehearsal.hpp>
+#include <chunkmem/manager/report.hpp>
+#include <chunkmem/optimizer/device_updates.hpp>
+#include <chunkmem/optimizer/split_rule.hpp>
+#include <chunkmem/optimizer/step_options.hpp>
+#include <chunkmem/optimizer/update_parameter.hpp>
+#include <chunkmem/optimizer/update_site.hpp>
+#include <chunkmem/placement/placements.hpp>
+#include <chunkmem/tensor/dtype.hpp>
+#include <chunkmem/tensor/gradient_measure.hpp>
+#include <chunkmem/tensor/tensor.hpp>
+#include <chunkmem/transfer/update_split.hpp>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace chunkmem::inline v0 {
+
+namespace optimizer {
+
+namespace detail {
+
+/// The calling thread decides. Each parameter is measured and updated where the placement says: by kernels on the
+/// device, or by the workers. @tparam Where   a split_updates
+template <class Where>
+class split_site : public counts_own_tensors {
+ public:
+  static constexpr bool has_bytes = true;
+  static constexpr bool host_reaches = false;
+  static constexpr bool counts_in_kernel = true;
+
+  /// @param where   outlives this   @throws usage_error   it is of another manager than the step
+  template <class Backend>
+  split_site(Backend& backend, Where& where) : where_{where}
+  {
+    where.expect_of(backend);
+  }
+
+  template <class Work>
+  void at_place(memory_location planned, Work work) const
+  {
+    where_.at_place(planned, work);
+  }
+  void begin() const noexcept {}
+  template <class Driver>
+  void decide(Driver& driver) const
+  {
+    decide_by_measures(driver);
+  }
+  void await_measures() const noexcept {}
+  template <class Kernel, class Place>
+  [[nodiscard]] gradient_measure measure(const Kernel&, const std::byte* gradient, dtype type, std::uint64_t elements,
+                                         Place place) const
+  {
+    return where_.measure(gradient, type, elements, place);
+  }
+  [[nodiscard]] static constexpr bool overwrites(tensor_handle) noexcept { return true; }
+  template <device_optimizer_kernel Kernel, class Place>
+  void update(const Kernel& kernel, const parameter_bytes& all, const update_request& request, Place place) const
+  {
+    where_.update(kernel, all, request, place);
+  }
+  void remake(const parameter_bytes& all, memory_location) const { round_from_master(all); }
+  void remake(const parameter_bytes& all, agent) const { where_.on_device().remake(all); }
+  void end(step_decision decision, const step_options& options) const
+  {
+    tell_loss_scale(options, decision);
+    where_.note_end(decision);
+  }
+
+ private:
+  Where& where_;
+};
+
+/// Sums over the updates of some steps of one rank: amounts, and the seconds that they took.
+class update_meter {
+ public:
+  struct amount {
+    double units = 0;
+    double seconds = 0;
+
+    void add(double more, double took) noexcept
+    {
+      units += more;
+      seconds += took;
+    }
+    /// Units a second. The largest double where none took time.
+    [[nodiscard]] double rate() const noexcept
+    {
+      const double limitless = std::numeric_limits<double>::max();
+      return units > 0 && seconds > 0 ? std::min(units / seconds, limitless) : limitless;
+    }
+  };
+
+  void add_update(bool on_device, const parameter_bytes& all, double seconds) noexcept
+  {
+    const auto elements = static_cast<double>(all.elements);
+    (on_device ? device_ : host_).add(elements, seconds);
+    double states = 0;
+    for (std::size_t list = 0; list < all.list_count; ++list)
+      states += static_cast<double>(size_of(all.lists[list].type));
+    states_ += states * elements;
+    gradients_ += static_cast<double>(size_of(all.gradient_type)) * elements;
+    values_ += static_cast<double>(size_of(all.value_type)) * elements;
+  }
+  /// Copies that were begun together. Those up may have waited for those down.
+  void add_copies(bytes down, double down_seconds, bytes up, double up_seconds) noexcept
+  {
+    if (down != bytes{}) to_host_.add(static_cast<double>(down.count()), down_seconds);
+    if (up == bytes{}) return;
+    (down == bytes{} ? to_device_ : to_device_behind_).add(static_cast<double>(up.count()), up_seconds);
+  }
+
+  [[nodiscard]] transfer::update_rates rates() const noexcept
+  {
+    return {.host_updates_per_second = host_.rate(),
+            .device_updates_per_second = device_.rate(),
+            .to_device_bytes_per_second = (to_device_.units > 0 ? to_device_ : to_device_behind_).rate(),
+            .to_host_bytes_per_second = to_host_.rate()};
+  }
+  /// Bytes of one parameter. The defaults where no update was seen.
+  [[nodiscard]] transfer::update_traffic traffic() const noexcept
+  {
+    const double elements = host_.units + device_.units;
+    if (!(elements > 0)) return {};
+    return {.state_bytes = states_ / elements,
+            .gradient_bytes = gradients_ / elements,
+            .value_bytes = values_ / elements,
+            .host_update_bytes = (2 * states_ + gradients_ + values_) / elements};
+  }
+
+ private:
+  amount host_;  // parameters
+  amount device_;
+  amount to_device_;  // bytes
+  amount to_device_behind_;
+  amount to_host_;
+  double states_ = 0;  // bytes
+  double gradients_ = 0;
+  double values_ = 0;
+};
+
+}  // namespace detail
+
+/// Updates run on the device or on the host in turn, by a share that measured steps lead to. A step takes this object in
+/// the place of its workers: `step`, late_updates, `sharded_model::step` and pipeline::stage_step do.
+///
+///     manager<backend::host_arena, placement::update_share> m{memory};
+///     optimizer::split_updates<decltype(m), loop_launcher, thread_pool> updates{m, pool};
+///     const memory_requirement need = updates.rehearse([&] { train_step(); });
+///     while (training) {
+///       { auto it = m.iteration(); pass_through_layers(m); step(m, adam, options, updates); }
+///       updates.end_step();   // between two iterations
+///     }
+///
+/// The placement says which parameters the device updates: a share of them, spread evenly. The device runs kernels, and
+/// the calling thread with its workers updates the others meanwhile. Bits, counts and checkpoints are those of a step
+/// on the host, whatever the share.
+///
+/// The first steps measure, and split_rule chooses. With each share that is tried:
+///
+/// - Step 1 records its iteration. The updates of steps 2 and 3 are metered: one after another, each behind its copies.
+///   The steps up to `settling_steps` follow the plans that come of it.
+/// - The `measured_steps` behind them give the seconds of a step.
+///
+/// A step that is skipped does not count. The last share holds until `measure_again`. No checkpoint has it: a training
+/// that goes on measures again. Over ranks all take one share, by the rates of all: the gathers of a rank follow from
+/// what its device holds, and every rank has to gather alike. So every rank calls `end_step`; at the end of a stage
+/// ranks exchange their measurements.
+///
+/// Good where host and device are both busy with updates for a part of the step. Poor where all states stay on the
+/// device: take device_updates. Memory: as device_updates while a parameter is updated on the device. Cost of a metered
+/// step: host, device and links wait for each other. early_updates does not take this object.
+/// Source: Deep Optimizer States (Maurya et al. 2024, arXiv 2410.21316).
+/// @tparam Owner      a manager, or a sharded_model; its placement is update_share, or any_placement with it
+/// @tparam Launcher   as of device_updates   @tparam Workers   of updates on the host
+/// @threads           one caller, that of the owner
+template <class Owner, class Launcher, executor Workers = const serial>
+class split_updates {
+ public:
+  using update_site = detail::split_site<split_updates>;
+
+  /// @param owner, workers   outlive this   @throws usage_error   too few steps, or a gain that is not from 0 to 1
+  explicit split_updates(Owner& owner, Workers& workers, const split_options& options = {}, Launcher launcher = {})
+      : owner_{owner},
+        workers_{workers},
+        options_{options},
+        device_{owner, std::move(launcher)},
+        rule_{options.least_gain}
+  {
+    expects(options.settling_steps >= least_settling && options.measured_steps > 0,
+            "a split of updates that is measured without steps (give at least 4 settling_steps and 1 measured_steps)");
+    take_share();
+  }
+  split_updates(const split_updates&) = delete;
+
+  /// Rehearses the step with all updates on the device and with all on the host. Where the device is too small for the
+  /// first, all updates stay on the host. Without this call, such a device makes a later step throw out_of_memory.
+  /// @return   the larger sizes of both, as far as they fit   @throws as the owner's rehearse, for updates on the host
+  memory_requirement rehearse(call_ref<void()> step)
+  {
+    memory_requirement on_device;
+    const double held = rule_.now().device_share;
+    take_share(1);
+    try {
+      on_device = owner_.rehearse(step);
+      has_room_ = true;
+    } catch (const config_error&) {
+      has_room_ = false;
+    }
+    take_share(held);
+    memory_requirement need = owner_.rehearse(step);
+    if (!has_room_) return need;
+    need.smallest_device = std::max(need.smallest_device, on_device.smallest_device);
+    need.smallest_host = std::max(need.smallest_host, on_device.smallest_host);
+    return need;
+  }
+
+  /// The iteration with a step is over. Every rank calls it behind every step.
+  /// @throws usage_error   in an iteration; comm_error
+  void end_step()
+  {
+    expects(!manager().is_iterating(), "end_step of split_updates in an iteration: end it before");
+    const bool counts = std::exchange(has_updated_, false);
+    if (rule_.is_held()) return;
+    if (counts) ++steps_;
+    if (steps_ == options_.settling_steps || (!counts && steps_ > options_.settling_steps)) {
+      steps_ = options_.settling_steps;  // a skipped step is no part of the measured ones
+      begin_ = seconds_now();
+    }
+    is_metering_ = steps_ >= 1 && steps_ < 3;
+    if (steps_ < options_.settling_steps + options_.measured_steps) return;
+    measured_split_rank mine{meter_.rates(), meter_.traffic(), 0, has_room_};
+    mine.seconds = (seconds_now() - begin_) / options_.measured_steps;
+    end_stage(mine);
+  }
+  /// The search for a share begins anew, with all updates on the host. Every rank calls it, between two iterations.
+  /// @throws usage_error   in an iteration
+  void measure_again()
+  {
+    rule_ = split_rule{options_.least_gain};
+    meter_ = {};
+    steps_ = 0;
+    is_metering_ = false;
+    take_share();
+  }
+  /// The share of all ranks, and the seconds that led to it.
+  [[nodiscard]] const measured_split& split() const noexcept { return rule_.now(); }
+  /// Of this rank, as far as they were measured; the largest double where nothing was.
+  [[nodiscard]] transfer::update_rates rates() const noexcept { return meter_.rates(); }
+
+  // As an executor: the workers, for the work of a step that runs on no device.
+
+  [[nodiscard]] unsigned threads() const noexcept { return workers_.threads(); }
+  template <class Work>
+  void run(unsigned parts, Work&& work) const
+  {
+    workers_.run(parts, work);
+  }
+
+  // Called by steps.
+
+  /// @throws usage_error   the step is of another manager
+  template <class Backend>
+  void expect_of(const Backend& backend) const
+  {
+    device_.expect_of(backend);
+  }
+  [[nodiscard]] device_updates<Owner, Launcher>& on_device() noexcept { return device_; }
+  template <class Work>
+  void at_place(memory_location planned, Work& work)
+  {
+    if (planned == memory_location::host) {
+      begin_copies();
+      return work(memory_location::host);
+    }
+    device_.with_room([&] {
+      begin_copies();
+      work(agent::compute);
+    });
+  }
+  [[nodiscard]] gradient_measure measure(const std::byte* gradient, dtype type, std::uint64_t elements, agent)
+  {
+    end_copies();
+    gradient_measure all;
+    device_.for_each_block(gradient, type, elements,
+                           [&](std::uint64_t, const gradient_measure& block) { all.add(block); });
+    return all;
+  }
+  [[nodiscard]] gradient_measure measure(const std::byte* gradient, dtype type, std::uint64_t elements, memory_location)
+  {
+    end_copies();
+    return measure_parameter(gradient, type, elements, workers_);
+  }
+  template <class Kernel>
+  void update(const Kernel& kernel, const parameter_bytes& all, const detail::update_request& request, agent)
+  {
+    end_copies();
+    metered(true, all, [&] { device_.update(kernel, all, request); });
+  }
+  template <class Kernel>
+  void update(const Kernel& kernel, const parameter_bytes& all, const detail::update_request& request, memory_location)
+  {
+    end_copies();
+    metered(false, all, [&] {
+      update_parameter(kernel, all, request.transform, request.settings_of(all.tensor), request.seed, workers_,
+                       request.callers);
+    });
+  }
+  void note_end(step_decision decision) noexcept { has_updated_ = decision == step_decision::update; }
+
+ private:
+  static constexpr std::uint32_t least_settling = 4;  // one is recorded, two are metered, one follows the plan
+
+  /// The manager of this rank.
+  [[nodiscard]] auto& manager() const noexcept
+  {
+    if constexpr (is_over_ranks)
+      return owner_.shares();
+    else
+      return owner_;
+  }
+  static constexpr bool is_over_ranks = requires(Owner& model) { model.shares(); };
+
+  void take_share() { take_share(rule_.now().device_share); }
+  void take_share(double share)
+  {
+    using placement_type = std::remove_cvref_t<decltype(manager().placement())>;
+    static_assert(std::is_constructible_v<placement_type, placement::update_share>,
+                  "chunkmem: split_updates of a manager whose placement is no update_share (name "
+                  "placement::update_share among its policies)");
+    manager().use_placement(placement_type{placement::update_share{.device_share = share, .in_turn = true}});
+  }
+
+  void end_stage(const measured_split_rank& mine)
+  {
+    if constexpr (is_over_ranks) {
+      owner_.settle();
+      const words own = words_of(mine);
+      std::vector<std::uint64_t> all(own.size() * owner_.ranks().ranks());
+      owner_.ranks().exchange(own, all);
+      std::vector<measured_split_rank> ranks;
+      for (std::size_t begin = 0; begin < all.size(); begin += own.size())
+        ranks.push_back(of_words(std::span{all}.subspan(begin).template first<word_count>()));
+      rule_.end_stage(ranks);
+    } else {
+      rule_.end_stage({&mine, 1});
+    }
+    steps_ = 0;
+    take_share();
+  }
+
+  static constexpr std::size_t word_count = 10;
+  using words = std::array<std::uint64_t, word_count>;
+  [[nodiscard]] static words words_of(const measured_split_rank& it) noexcept
+  {
+    const auto word = [](double number) { return std::bit_cast<std::uint64_t>(number); };
+    return {word(it.rates.host_updates_per_second),
+            word(it.rates.device_updates_per_second),
+            word(it.rates.to_device_bytes_per_second),
+            word(it.rates.to_host_bytes_per_second),
+            word(it.each.state_bytes),
+            word(it.each.gradient_bytes),
+            word(it.each.value_bytes),
+            word(it.each.host_update_bytes),
+            word(it.seconds),
+            it.has_room ? 1U : 0U};
+  }
+  [[nodiscard]] static measured_split_rank of_words(std::span<const std::uint64_t, word_count> all) noexcept
+  {
+    const auto number = [&](std::size_t index) { return std::bit_cast<double>(all[index]); };
+    return {{number(0), number(1), number(2), number(3)},
+            {number(4), number(5), number(6), number(7)},
+            number(8),
+            all[9] != 0};
+  }
+
+  /// Behind all that the device was given.
+  [[nodiscard]] double seconds_now() const
+  {
+    manager().backend().wait(agent::host, manager().backend().record(agent::compute));
+    return clock();
+  }
+  [[nodiscard]] double clock() const { return static_cast<double>(manager().backend().now()) * 1e-9; }
+  void await(agent which) const { manager().backend().wait(agent::host, manager().backend().record(which)); }
+
+  /// Before the pins of a metered parameter are taken: nothing is under way.
+  void begin_copies()
+  {
+    is_copying_ = is_metering_ && !manager().rehearsing();
+    if (!is_copying_) return;
+    if constexpr (is_over_ranks) owner_.settle();
+    for (const agent each : {agent::compute, agent::to_host, agent::to_device}) await(each);
+    before_ = manager().report();
+    copies_begin_ = clock();
+  }
+  /// The pins are there, and their copies were asked for.
+  void end_copies()
+  {
+    if (!std::exchange(is_copying_, false)) return;
+    await(agent::to_host);
+    const double down = clock() - copies_begin_;
+    await(agent::to_device);
+    const double up = clock() - copies_begin_;
+    const report moved = manager().report().copies_since(before_);
+    meter_.add_copies(moved.written_back, down, moved.loaded, up);
+  }
+  template <class Update>
+  void metered(bool on_device, const parameter_bytes& all, Update update)
+  {
+    if (!is_metering_) return update();
+    const double begin = seconds_now();
+    update();
+    meter_.add_update(on_device, all, seconds_now() - begin);
+  }
+
+  Owner& owner_;
+  Workers& workers_;
+  split_options options_;
+  device_updates<Owner, Launcher> device_;
+  split_rule rule_;
+  detail::update_meter meter_;
+  report before_;            // of the copies that are metered
+  double copies_begin_ = 0;  // [s]
+  double begin_ = 0;         // of the measured steps [s]
+  std::uint32_t steps_ = 0;  // that updated, with this share
+  bool is_metering_ = false;
+  bool is_copying_ = false;
+  bool has_updated_ = false;  // the last step
+  bool has_room_ = true;
+};
+
+}  // namespace optimizer
+
+}  // namespace chunkmem::inline v0
