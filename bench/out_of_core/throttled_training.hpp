@@ -46,6 +46,15 @@ class throttled_adam {
     memory_->advance(cm::agent::host, static_cast<std::uint64_t>(lasts));
   }
 
+  // On the device, the launcher of its kernels takes the time.
+  using device_factors = cm::optimizer::adam::device_factors;
+  [[nodiscard]] decltype(auto) options(cm::group_id group) const noexcept { return adam_.options(group); }
+  template <class Visit>
+  void with_arithmetic(cm::group_id group, Visit&& visit) const
+  {
+    adam_.with_arithmetic(group, std::forward<Visit>(visit));
+  }
+
   cm::optimizer::step_progress progress;
 
  private:

@@ -90,30 +90,15 @@ class split_site : public counts_own_tensors {
   Where& where_;
 };
 
-/// Sums over the updates of some steps of one rank: amounts, and the seconds that they took.
+/// The rates of one rank, from its updates and copies one by one. Each rate is that of the fastest of them: the others
+/// touched memory for the first time, or waited for room.
 class update_meter {
  public:
-  struct amount {
-    double units = 0;
-    double seconds = 0;
-
-    void add(double more, double took) noexcept
-    {
-      units += more;
-      seconds += took;
-    }
-    /// Units a second. The largest double where none took time.
-    [[nodiscard]] double rate() const noexcept
-    {
-      const double limitless = std::numeric_limits<double>::max();
-      return units > 0 && seconds > 0 ? std::min(units / seconds, limitless) : limitless;
-    }
-  };
-
   void add_update(bool on_device, const parameter_bytes& all, double seconds) noexcept
   {
     const auto elements = static_cast<double>(all.elements);
-    (on_device ? device_ : host_).add(elements, seconds);
+    take(on_device ? device_ : host_, elements, seconds);
+    elements_ += elements;
     double states = 0;
     for (std::size_t list = 0; list < all.list_count; ++list)
       states += static_cast<double>(size_of(all.lists[list].type));
@@ -121,38 +106,43 @@ class update_meter {
     gradients_ += static_cast<double>(size_of(all.gradient_type)) * elements;
     values_ += static_cast<double>(size_of(all.value_type)) * elements;
   }
-  /// Copies that were begun together. Those up may have waited for those down.
+  /// Copies that were begun together.
   void add_copies(bytes down, double down_seconds, bytes up, double up_seconds) noexcept
   {
-    if (down != bytes{}) to_host_.add(static_cast<double>(down.count()), down_seconds);
-    if (up == bytes{}) return;
-    (down == bytes{} ? to_device_ : to_device_behind_).add(static_cast<double>(up.count()), up_seconds);
+    take(to_host_, static_cast<double>(down.count()), down_seconds);
+    take(to_device_, static_cast<double>(up.count()), up_seconds);
   }
 
+  /// The largest double where nothing was seen.
   [[nodiscard]] transfer::update_rates rates() const noexcept
   {
-    return {.host_updates_per_second = host_.rate(),
-            .device_updates_per_second = device_.rate(),
-            .to_device_bytes_per_second = (to_device_.units > 0 ? to_device_ : to_device_behind_).rate(),
-            .to_host_bytes_per_second = to_host_.rate()};
+    const auto known = [](double rate) { return rate > 0 ? rate : std::numeric_limits<double>::max(); };
+    return {.host_updates_per_second = known(host_),
+            .device_updates_per_second = known(device_),
+            .to_device_bytes_per_second = known(to_device_),
+            .to_host_bytes_per_second = known(to_host_)};
   }
   /// Bytes of one parameter. The defaults where no update was seen.
   [[nodiscard]] transfer::update_traffic traffic() const noexcept
   {
-    const double elements = host_.units + device_.units;
-    if (!(elements > 0)) return {};
-    return {.state_bytes = states_ / elements,
-            .gradient_bytes = gradients_ / elements,
-            .value_bytes = values_ / elements,
-            .host_update_bytes = (2 * states_ + gradients_ + values_) / elements};
+    if (!(elements_ > 0)) return {};
+    return {.state_bytes = states_ / elements_,
+            .gradient_bytes = gradients_ / elements_,
+            .value_bytes = values_ / elements_,
+            .host_update_bytes = (2 * states_ + gradients_ + values_) / elements_};
   }
 
  private:
-  amount host_;  // parameters
-  amount device_;
-  amount to_device_;  // bytes
-  amount to_device_behind_;
-  amount to_host_;
+  static void take(double& rate, double units, double seconds) noexcept
+  {
+    if (units > 0 && seconds > 0) rate = std::max(rate, std::min(units / seconds, std::numeric_limits<double>::max()));
+  }
+
+  double host_ = 0;  // parameters per second
+  double device_ = 0;
+  double to_device_ = 0;  // bytes per second
+  double to_host_ = 0;
+  double elements_ = 0;
   double states_ = 0;  // bytes
   double gradients_ = 0;
   double values_ = 0;
@@ -177,8 +167,8 @@ class update_meter {
 ///
 /// The first steps measure, and split_rule chooses. With each share that is tried:
 ///
-/// - Step 1 records its iteration. The updates of steps 2 and 3 are metered: one after another, each behind its copies.
-///   The steps up to `settling_steps` follow the plans that come of it.
+/// - Steps 1 and 2, whose iterations are recorded, are metered: one update after another, each behind its copies. The
+///   steps up to `settling_steps` follow the plans that come of it.
 /// - The `measured_steps` behind them give the seconds of a step.
 ///
 /// A step that is skipped does not count. The last share holds until `measure_again`. No checkpoint has it: a training
@@ -208,7 +198,7 @@ class split_updates {
   {
     expects(options.settling_steps >= least_settling && options.measured_steps > 0,
             "a split of updates that is measured without steps (give at least 4 settling_steps and 1 measured_steps)");
-    take_share();
+    begin_stage();
   }
   split_updates(const split_updates&) = delete;
 
@@ -246,7 +236,7 @@ class split_updates {
       steps_ = options_.settling_steps;  // a skipped step is no part of the measured ones
       begin_ = seconds_now();
     }
-    is_metering_ = steps_ >= 1 && steps_ < 3;
+    is_metering_ = steps_ < metered_steps;
     if (steps_ < options_.settling_steps + options_.measured_steps) return;
     measured_split_rank mine{meter_.rates(), meter_.traffic(), 0, has_room_};
     mine.seconds = (seconds_now() - begin_) / options_.measured_steps;
@@ -258,9 +248,7 @@ class split_updates {
   {
     rule_ = split_rule{options_.least_gain};
     meter_ = {};
-    steps_ = 0;
-    is_metering_ = false;
-    take_share();
+    begin_stage();
   }
   /// The share of all ranks, and the seconds that led to it.
   [[nodiscard]] const measured_split& split() const noexcept { return rule_.now(); }
@@ -297,12 +285,17 @@ class split_updates {
       work(agent::compute);
     });
   }
-  [[nodiscard]] gradient_measure measure(const std::byte* gradient, dtype type, std::uint64_t elements, agent)
+  /// As of device_updates. @pre the gradient is on the device
+  template <class Visit>
+  void for_each_block(const std::byte* gradient, dtype type, std::uint64_t elements, Visit visit)
   {
     end_copies();
+    device_.for_each_block(gradient, type, elements, visit);
+  }
+  [[nodiscard]] gradient_measure measure(const std::byte* gradient, dtype type, std::uint64_t elements, agent)
+  {
     gradient_measure all;
-    device_.for_each_block(gradient, type, elements,
-                           [&](std::uint64_t, const gradient_measure& block) { all.add(block); });
+    for_each_block(gradient, type, elements, [&](std::uint64_t, const gradient_measure& block) { all.add(block); });
     return all;
   }
   [[nodiscard]] gradient_measure measure(const std::byte* gradient, dtype type, std::uint64_t elements, memory_location)
@@ -328,7 +321,8 @@ class split_updates {
   void note_end(step_decision decision) noexcept { has_updated_ = decision == step_decision::update; }
 
  private:
-  static constexpr std::uint32_t least_settling = 4;  // one is recorded, two are metered, one follows the plan
+  static constexpr std::uint32_t metered_steps = 2;   // late updates of the first come in the second
+  static constexpr std::uint32_t least_settling = 4;  // and two that follow a plan
 
   /// The manager of this rank.
   [[nodiscard]] auto& manager() const noexcept
@@ -364,7 +358,12 @@ class split_updates {
     } else {
       rule_.end_stage({&mine, 1});
     }
+    begin_stage();
+  }
+  void begin_stage()
+  {
     steps_ = 0;
+    is_metering_ = !rule_.is_held();
     take_share();
   }
 

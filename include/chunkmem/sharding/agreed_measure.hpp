@@ -5,6 +5,8 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/executor.hpp>
 #include <chunkmem/core/float_environment.hpp>
+#include <chunkmem/core/ids.hpp>
+#include <chunkmem/core/tier.hpp>
 #include <chunkmem/sharding/unit_plan.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>
@@ -13,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -74,11 +77,12 @@ class agreed_measure {
   }
 
   /// Measures this rank's share of one unit, which may change behind it. Good until the next call for this unit.
-  /// @param share   of its gradients, where the calling thread finds it; null where there are none
+  /// @param share   of its gradients, at `place`; null where there are none
+  /// @param place   a memory_location that the calling thread reads, or the agent whose kernels measure
   /// @return   the measure of the share
-  template <class Plan, executor Executor>
+  template <class Plan, executor Executor, class Place = memory_location>
   gradient_measure take(const Plan& plan, rank_id rank, std::uint32_t index, dtype type, const std::byte* share,
-                        Executor& workers)
+                        Executor& workers, Place place = memory_location::host)
   {
     const std::uint64_t begin = plan.share_begin(index, rank);
     mine_.resize(plan.units().size());
@@ -87,7 +91,7 @@ class agreed_measure {
     plan.for_each_part(index, rank, [&](const tensor_part& part) {
       if (share != nullptr && has_gradient_[part.tensor] != 0)
         measure_part(share + (part.begin - begin) * size_of(type), type, part.elements,
-                     mine.data() + (part.begin - begin) / measure_block * words_of_measure, workers);
+                     mine.data() + (part.begin - begin) / measure_block * words_of_measure, workers, place);
     });
     const float_environment standard;
     gradient_measure all;
@@ -141,11 +145,11 @@ class agreed_measure {
   }
 
  private:
-  template <class Executor>
+  template <class Executor, class Place>
   static void measure_part(const std::byte* gradient, dtype type, std::uint64_t elements, std::uint64_t* words,
-                           Executor& workers)
+                           Executor& workers, Place)
   {
-    if constexpr (requires { typename Executor::update_site; })  // on the device
+    if constexpr (std::is_same_v<Place, agent> && requires { typename Executor::update_site; })
       return workers.for_each_block(gradient, type, elements, [&](std::uint64_t block, const gradient_measure& it) {
         std::ranges::copy(words_of(it), words + block * words_of_measure);
       });

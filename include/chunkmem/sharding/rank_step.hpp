@@ -377,9 +377,10 @@ class rank_step {
   {
     const unit_tensors& unit = units_[index];
     gradient_measure found;
-    driver.read_gradient(unit.share, [&](const std::byte* gradient, auto) {
+    driver.read_gradient(unit.share, [&](const std::byte* gradient, auto place) {
       constexpr bool has_bytes = Manager::engine_type::has_bytes;  // else there is nothing to measure, and it is 0
-      found = measure_.take(plan_, ranks.rank(), index, unit.gradient_type, has_bytes ? gradient : nullptr, workers);
+      found = measure_.take(plan_, ranks.rank(), index, unit.gradient_type, has_bytes ? gradient : nullptr, workers,
+                            place);
     });
     return found;
   }
