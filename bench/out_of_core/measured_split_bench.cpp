@@ -86,9 +86,8 @@ machine draw_machine(std::uint64_t seed)
   const double up = times(0.2, 3);
   const double down = times(0.2, 3);
   for (std::uint32_t rank = 0; rank < it.ranks; ++rank)
-    it.of_rank.push_back({parameters / host * about(), parameters / device * about(),
-                          12 * parameters / up * about(), 12 * parameters / down * about(),
-                          6 * parameters * it.ranks / (times(0.1, 0.5))});
+    it.of_rank.push_back({parameters / host * about(), parameters / device * about(), 12 * parameters / up * about(),
+                          12 * parameters / down * about(), 6 * parameters * it.ranks / (times(0.1, 0.5))});
   return it;
 }
 
@@ -169,8 +168,8 @@ class rank_of_machine {
       }
       model_.gradient_done(weights_[index], compute);
     }
-    const cm::optimizer::step_options options{
-        .clip = {.norm = machine_.clips ? 1e6F : 0.0F}, .skip_nonfinite = machine_.clips};
+    const cm::optimizer::step_options options{.clip = {.norm = machine_.clips ? 1e6F : 0.0F},
+                                              .skip_nonfinite = machine_.clips};
     if (machine_.is_late)
       late_.step(options);
     else
@@ -313,11 +312,10 @@ void print(const machine& it, const measured_machine& got)
         12e3 * all / found.to_device_bytes_per_second, 12e3 * all / right.down,
         12e3 * all / found.to_host_bytes_per_second);
   }
-  std::printf("  measuring steps: %.1f ms on the host, %.1f on the device", 1e3 * got.split.host_seconds,
-              1e3 * got.split.device_seconds);
-  if (got.split.mixed_share > 0)
-    std::printf(", %.1f with %.3f on the device", 1e3 * got.split.mixed_seconds, got.split.mixed_share);
-  std::printf("; held: %.3f on the device\n ", got.split.device_share);
+  std::printf("  measuring steps, with this share on the device:");
+  for (const cm::optimizer::tried_share& tried : got.split.tried)
+    std::printf(" %.3f %.1f ms;", tried.device_share, 1e3 * tried.seconds);
+  std::printf(" held: %.3f\n ", got.split.device_share);
   for (const round_of_three& round : got.all)
     std::printf(" %.1f ms of %.1f and %.1f;", 1e3 * round.held, 1e3 * round.host, 1e3 * round.device);
   std::printf(" %s %.4f (%.4f to %.4f)\n", got.is_extreme() ? "an extreme; noise:" : "held over the better extreme:",

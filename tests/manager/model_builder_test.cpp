@@ -100,6 +100,34 @@ TEST_CASE("tiers follow what was measured and the size of the device", "[manager
   CHECK(on_device(tiers) == 2);
 }
 
+TEST_CASE("tiers follow other settings of their placement, and a refused one changes nothing", "[manager]")
+{
+  const registry tensors = four_parameters();
+  state_tiers<placement::update_share> tiers{placement::update_share{}};
+  tiers.change_policy({.device_share = 0.25}, 100_KiB);  // before anything is known
+  tiers.reset(tensors, frame, 100_KiB);
+  CHECK(on_device(tiers) == 1);
+  tiers.change_policy({.device_share = 0.5, .in_turn = true}, 100_KiB);
+  CHECK(tiers.preferred_tier(slot_id{0}) == tier::host);
+  CHECK(tiers.preferred_tier(slot_id{1}) == tier::device);
+  CHECK(on_device(tiers) == 2);
+  CHECK_THROWS_AS(tiers.change_policy({.device_share = 2}, 100_KiB), usage_error);
+  CHECK(tiers.policy().device_share == 0.5);
+  CHECK(on_device(tiers) == 2);
+}
+
+TEST_CASE("a placement is asked for parameters of one chunk together", "[manager]")
+{
+  registry tensors;
+  for (int index = 0; index < 4; ++index) tensors.add({128}, dtype::float32, role::parameter, group_id{0});
+  tensors.add_list({"momentum", dtype::float32, 1});
+  tensors.seal(append_layout{}, frame);  // two in a chunk
+  state_tiers<placement::update_share> tiers{placement::update_share{.device_share = 0.5, .in_turn = true}};
+  tiers.reset(tensors, frame, 100_KiB);
+  for (const slot_id value : ids<slot_id>(4))
+    CHECK(tiers.preferred_tier(value) == (index_of(value) < 2 ? tier::host : tier::device));
+}
+
 TEST_CASE("a placement that refuses leaves the tiers as they were", "[manager]")
 {
   const registry tensors = four_parameters();

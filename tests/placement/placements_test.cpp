@@ -134,6 +134,31 @@ TEST_CASE("update_share gives the first parameters to the device, as far as its 
   CHECK_THROWS_AS(assigned(1.1), usage_error);
 }
 
+TEST_CASE("update_share in turn spreads its share evenly over the chunks", "[placement]")
+{
+  for (const double share : {0.0, 0.3, 1.0})
+    conformance::profiled_placement_laws(placement::update_share{.device_share = share, .in_turn = true});
+  const std::vector<bytes> states(6, 100_B);
+  const auto assigned = [&](double share, const std::vector<std::uint32_t>& chunks) {
+    std::vector<tier> tiers(6);
+    placement::update_share{.device_share = share, .in_turn = true}.assign({0_B, 0_B, 0_B, true, states, chunks},
+                                                                           tiers);
+    std::string text;
+    for (const tier it : tiers) text += it == tier::device ? 'd' : 'h';
+    return text;
+  };
+  CHECK(assigned(0, {}) == "hhhhhh");
+  CHECK(assigned(1.0 / 3, {}) == "hhdhhd");
+  CHECK(assigned(0.5, {}) == "hdhdhd");
+  CHECK(assigned(0.6, {}) == "hdhddh");
+  CHECK(assigned(2.0 / 3, {}) == "hddhdd");
+  CHECK(assigned(1, {}) == "dddddd");
+  // chunks of one, two and three parameters: each is given as a whole
+  CHECK(assigned(0.5, {7, 8, 8, 9, 9, 9}) == "hhhddd");
+  CHECK(assigned(2.0 / 3, {7, 8, 8, 9, 9, 9}) == "hddhhh");
+  CHECK_THROWS_AS(assigned(1.1, {}), usage_error);
+}
+
 TEST_CASE("a plan of memory is plain data, and its placement updates where it says", "[placement]")
 {
   memory_plan plan;

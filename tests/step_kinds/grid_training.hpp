@@ -12,6 +12,7 @@
 #include <chunkmem/optimizer/device_updates.hpp>
 #include <chunkmem/optimizer/early_updates.hpp>
 #include <chunkmem/optimizer/late_updates.hpp>
+#include <chunkmem/optimizer/split_updates.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/optimizer/thread_pool.hpp>
 #include <chunkmem/pipeline/load_from_stages.hpp>
@@ -60,6 +61,7 @@ class steps_of_kind {
   using options_type = cm::optimizer::step_options;
   using outcome_type = cm::optimizer::step_outcome;
   using device_type = cm::optimizer::device_updates<Model, Launcher>;
+  using split_type = cm::optimizer::split_updates<Model, Launcher, cm::optimizer::thread_pool>;
   using stage_step = cm::pipeline::stage_step<counting_ranks>;
 
  public:
@@ -73,6 +75,10 @@ class steps_of_kind {
       case place::calling_thread: choose(how.time(), cm::on_this_thread); break;
       case place::pool: choose(how.time(), pool_.emplace(2)); break;
       case place::device: choose(how.time(), device_.emplace(model)); break;
+      case place::split:
+        choose(how.time(), split_.emplace(model, pool_.emplace(2)));
+        place_updates(how.device_share());  // the updates of every step are metered
+        break;
     }
   }
   steps_of_kind(const steps_of_kind&) = delete;
@@ -104,12 +110,23 @@ class steps_of_kind {
         finish_ = [this] { m_.finish_updates(); };
       else
         finish_ = [late] { late->finish(); };
-    } else if constexpr (!std::is_same_v<Workers, device_type>) {
+    } else if constexpr (!std::is_same_v<Workers, device_type> && !std::is_same_v<Workers, split_type>) {
       const auto early =
           std::make_shared<cm::optimizer::early_updates<Model, adam, Workers>>(m_, kernel_, undo_, workers);
       take_ = [early](const options_type& options) { return early->step(options); };
       early_ = [early] { return early->early(); };
     }
+  }
+  void place_updates(double share)
+  {
+    const auto place = [&](auto& m) {
+      using placement_type = std::remove_cvref_t<decltype(m.placement())>;
+      m.use_placement(placement_type{cm::placement::update_share{.device_share = share, .in_turn = true}});
+    };
+    if constexpr (requires { m_.shares(); })
+      place(m_.shares());
+    else
+      place(m_);
   }
   /// Numbers of weights in the whole model.
   [[nodiscard]] auto numbers() const
@@ -126,6 +143,7 @@ class steps_of_kind {
   std::optional<stage_step> stage_;
   std::optional<cm::optimizer::thread_pool> pool_;
   std::optional<device_type> device_;
+  std::optional<split_type> split_;
   std::function<outcome_type(const options_type&)> take_;
   std::function<std::size_t()> waiting_ = [] { return std::size_t{0}; };
   std::function<std::size_t()> early_ = [] { return std::size_t{0}; };
@@ -238,7 +256,7 @@ class thread_of_training {
   }
 
  private:
-  using placement_type = cm::placement::host_first;
+  using placement_type = cm::placement::update_share;
 
   template <class Counted>
   void count_calls(Counted& ranks)

@@ -18,7 +18,7 @@ namespace cm = chunkmem;
 using support::ranks::job;
 using support::ranks::updates;
 
-enum class place : std::uint8_t { calling_thread, pool, device };
+enum class place : std::uint8_t { calling_thread, pool, device, split };
 enum class owner : std::uint8_t { manager, ranks, stage, stage_with_replicas };
 enum class precision : std::uint8_t { float32, bf16_with_master, fp16_with_loss_scale, bf16_alone };
 enum class memory : std::uint8_t { host_arena, adversarial, fake_cuda };
@@ -32,6 +32,18 @@ struct kind {
 
   [[nodiscard]] updates time() const noexcept { return static_cast<updates>(at[when]); }
   [[nodiscard]] place workers() const noexcept { return static_cast<place>(at[where]); }
+  [[nodiscard]] bool works_on_device() const noexcept
+  {
+    return workers() == place::device || workers() == place::split;
+  }
+  /// Of the updates, on the device.
+  [[nodiscard]] double device_share() const
+  {
+    constexpr double shares[] = {0.25, 0.5, 0.75, 1};
+    std::size_t sum = 0;
+    for (const std::uint8_t each : at) sum += each;
+    return workers() == place::split ? shares[sum % 4] : 0;
+  }
   [[nodiscard]] owner of() const noexcept { return static_cast<owner>(at[whose]); }
   /// Ranks, replicas of each stage, or stages that have none.
   [[nodiscard]] std::uint32_t ranks() const noexcept { return at[count] + 1U; }
@@ -56,7 +68,7 @@ struct kind {
   [[nodiscard]] std::string name() const;
 };
 
-inline constexpr support::point<kind::axes> extents{3, 3, 4, 4, 3, 4, 2, 3, 3, 4};
+inline constexpr support::point<kind::axes> extents{3, 4, 4, 4, 3, 4, 2, 3, 3, 4};
 
 /// The combinations that exist (docs/training.md), each once.
 [[nodiscard]] inline bool is_legal(const support::point<kind::axes>& at)
@@ -64,7 +76,7 @@ inline constexpr support::point<kind::axes> extents{3, 3, 4, 4, 3, 4, 2, 3, 3, 4
   const kind it{at};
   if (!it.is_over_ranks() && at[kind::zero] != 0) return false;  // nothing is divided
   if (it.of() == owner::manager && it.ranks() > 1) return false;
-  if (it.time() == updates::early && (it.workers() == place::device || it.has_stages())) return false;
+  if (it.time() == updates::early && (it.works_on_device() || it.has_stages())) return false;
   // The host adds up the sums of micro-batches: where it cannot reach them, they are summed once (see training).
   if (it.place_of_bytes() == memory::fake_cuda && it.micro_batches() > 1 && at[kind::zero] == 1) return false;
   // Each manager counts its tensors, which random rounding depends on (docs/numerics.md).
@@ -101,7 +113,7 @@ inline std::string kind::name() const
 {
   static constexpr std::string_view names[axes][4] = {
       {"at once", "late", "early"},
-      {"on the calling thread", "in a pool", "on the device"},
+      {"on the calling thread", "in a pool", "on the device", "split"},
       {"a manager", "ranks", "stages", "stages with replicas"},
       {"1", "2", "3", "4"},
       {"zero_1", "zero_2", "zero_3"},

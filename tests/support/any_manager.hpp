@@ -21,12 +21,12 @@ struct policies {
 /// One type of manager for trainings that differ in their policies: a type costs some 500 functions for each trainer.
 ///
 /// That policies named by a type decide alike is what tests/equality/host_arena_test.cpp shows.
-/// Where the calling thread cannot read the device, states stay on the host whatever the policies say.
+/// Where the calling thread cannot read the device, states stay on the host until a test gives it another share.
 /// @tparam Transfer   every_transfer, which always makes plans, or no_prefetch, which makes none
 template <class Backend, class Transfer = every_transfer>
-using any_manager =
-    chunkmem::manager<Backend, every_eviction, chosen_gradient, Transfer, every_layout,
-                      std::conditional_t<Backend::host_addressable, every_placement, chunkmem::placement::host_first>>;
+using any_manager = chunkmem::manager<
+    Backend, every_eviction, chosen_gradient, Transfer, every_layout,
+    std::conditional_t<Backend::host_addressable, every_placement, chunkmem::placement::update_share>>;
 
 namespace detail {
 

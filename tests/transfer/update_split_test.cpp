@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 #include <random>
+#include <span>
 #include <vector>
 
 namespace update_split_test {
@@ -151,6 +152,29 @@ TEST_CASE("rates, bytes and shares that cannot be are refused", "[transfer]")
     CHECK_THROWS_AS(best_split({1, 1, 1, 1}, 0, {.host_update_bytes = bad}), config_error);
   }
   for (const double bad : {-0.1, 1.1, nan}) CHECK_THROWS_AS(best_split({1, 1, 1, 1}, bad), usage_error);
+}
+
+TEST_CASE("one split for several ranks has the fewest seconds of the slowest, and is the smallest of equal ones",
+          "[transfer]")
+{
+  // The host takes (1 - x) / updates, the link up (2 + 10 x) / 4: lines that cross at 1/7 for 1 update per second.
+  const auto rank = [](double updates) { return update_bound{{updates, 1e30, 4, 1e30}}; };
+  const std::vector<update_bound> one{rank(1)};
+  CHECK(std::abs(best_split(one).device_share - 1.0 / 7) < 1e-12);
+  CHECK(std::abs(best_split(one).seconds - 6.0 / 7) < 1e-12);
+  // With half the rate, 2 (1 - x) = (2 + 10 x) / 4 at 1/3; the faster rank waits.
+  const std::vector<update_bound> both{rank(1), rank(0.5)};
+  CHECK(std::abs(best_split(both).device_share - 1.0 / 3) < 1e-12);
+  CHECK(std::abs(best_split(both).seconds - 4.0 / 3) < 1e-12);
+  CHECK(std::abs(transfer::slowest_seconds(both, 0) - 2) < 1e-12);
+  // Gradients that come down are the limit of one rank for any share up to 1/2: 2 updates per second at least.
+  const std::vector<update_bound> flat{update_bound{{2, 1e30, 1e30, 1}, 0, {.state_bytes = 2, .gradient_bytes = 2}}};
+  CHECK(best_split(flat).device_share < 1e-12);
+  CHECK_THROWS_AS(best_split(std::span<const update_bound>{}), usage_error);
+  for (const expected& it : machines) {
+    const std::vector<update_bound> alone{update_bound{it.rates}};
+    CHECK(std::abs(best_split(alone).seconds - update_bound{it.rates}.best().seconds) < 1e-12);
+  }
 }
 
 }  // namespace update_split_test

@@ -48,6 +48,7 @@ class state_tiers {
   void reset(const registry& tensors, bytes frame, bytes device)
   {
     states_.assign(tensors.parameters(), bytes{});
+    chunks_.assign(tensors.parameters(), 0);
     working_ = bytes{};
     sequence<std::uint8_t> counted(tensors.frames_of_chunk().size(), 0);
     for (const slot_id each : tensors.slot_ids()) add(tensors, frame, each, counted);
@@ -107,7 +108,7 @@ class state_tiers {
       return false;
     else {
       fresh_.assign(tiers_.size(), tier::host);
-      policy_.assign({device, working_, tide_, measured_, states_}, fresh_);
+      policy_.assign({device, working_, tide_, measured_, states_, chunks_}, fresh_);
       std::swap(tiers_, fresh_);
       return tiers_ != fresh_;
     }
@@ -118,6 +119,7 @@ class state_tiers {
   {
     const slot& slot_state = tensors[id];
     if (slot_state.chunk == chunk_id::none) return;
+    if (index_of(id) < chunks_.size()) chunks_[index_of(id)] = index_of(slot_state.chunk);
     if (tensors.is_state(id))
       states_[index_of(tensors.value_of(id))] += bytes{slot_state.size};
     else if (std::exchange(counted[index_of(slot_state.chunk)], std::uint8_t{1}) == 0)
@@ -128,6 +130,7 @@ class state_tiers {
   sequence<tier> tiers_;  // by value slot
   sequence<tier> fresh_;
   sequence<bytes> states_;
+  sequence<std::uint32_t> chunks_;  // of values, by value slot
   bytes working_;
   bytes tide_;
   bool measured_ = false;

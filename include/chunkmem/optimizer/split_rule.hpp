@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-// split_rule, its input measured_split_rank and its answer measured_split; split_options.
+// split_rule, its input measured_split_rank and its answers tried_share and measured_split; split_options.
 
 namespace chunkmem::inline v0 {
 
@@ -46,32 +46,39 @@ enum class split_stage : std::uint8_t { all_on_host, all_on_device, mixed, held 
   constexpr std::array<std::string_view, 4> names{"all on the host", "all on the device", "mixed", "held"};
   return names[static_cast<std::size_t>(it)];
 }
+/// A share of the updates on the device, and the seconds of a step with it.
+///
+///     for (const tried_share& it : updates.split().tried) std::cout << it.device_share << ": " << it.seconds << " s\n";
+struct tried_share {
+  double device_share = 0;
+  double seconds = 0;  ///< the slowest rank's
+};
+
 /// A share of the updates and the measurements that led to it.
 ///
-///     const measured_split seen = updates.split();
+///     const measured_split& seen = updates.split();
 ///     std::cout << seen.device_share << " of the updates on the device\n";
 struct measured_split {
   split_stage stage = split_stage::all_on_host;  ///< of the search
   double device_share = 0;                       ///< of the updates, now
-  double host_seconds = 0;                       ///< of a step with all updates on the host; 0: not measured yet
-  double device_seconds = 0;                     ///< with all on the device
-  double mixed_share = 0;                        ///< that the rates led to; 0: none
-  double mixed_seconds = 0;
+  std::vector<tried_share> tried;  ///< in the order of the stages: all on the host, all on the device, mixed
 };
 
 /// Chooses the share of the updates that the device does, by steps that were measured.
 ///
 ///     split_rule rule;
-///     while (rule.now().stage != split_stage::held) rule.end_stage(<the measurements of all ranks with rule.now()>);
+///     while (!rule.is_held()) rule.end_stage(<the measurements of all ranks with rule.now().device_share>);
 ///
 /// The stages:
 ///
 /// 1. All updates on the host.
 /// 2. All updates on the device.
-/// 3. The share with the fewest seconds by the rates of the stages before, for the slowest rank. There is no such stage
-///    where the rates promise less than `least_gain` over the better extreme.
-/// 4. Held: the share of stage 3 if its steps were faster than those of both extremes, by `least_gain`. Else the faster
-///    extreme.
+/// 3. Mixed: the share with the fewest seconds by the rates of the stages before, for the slowest rank. Then the middle
+///    between this share and all, and the half of this share. The rates know nothing of states that stay on the device
+///    and of updates that overlap with other work. There is no such stage where the rates promise less than
+///    `least_gain` over the better extreme.
+/// 4. Held: the fastest mixed share if its steps were faster than those of both extremes, by `least_gain`. Else the
+///    faster extreme.
 ///
 /// So the held share is never slower than both extremes, as far as the measured steps tell. Pure: ranks with the same
 /// measurements of all ranks choose the same share. Source: Deep Optimizer States (Maurya et al. 2024, arXiv
@@ -94,39 +101,39 @@ class split_rule {
     expects(!ranks.empty() && !is_held(), "a stage of the search for a split ended without ranks, or after its last");
     double seconds = 0;
     for (const measured_split_rank& it : ranks) seconds = std::max(seconds, it.seconds);
+    now_.tried.push_back({now_.device_share, seconds});
     switch (now_.stage) {
       case split_stage::all_on_host:
-        now_.host_seconds = seconds;
-        if (std::ranges::all_of(ranks, &measured_split_rank::has_room))
-          begin(split_stage::all_on_device, 1);
-        else
-          begin(split_stage::held, 0);
+        std::ranges::all_of(ranks, &measured_split_rank::has_room) ? begin(split_stage::all_on_device, 1)
+                                                                   : begin(split_stage::held, 0);
         return;
-      case split_stage::all_on_device:
-        now_.device_seconds = seconds;
-        try_best_of(ranks);
-        return;
-      default:
-        now_.mixed_seconds = seconds;
-        if (seconds < (1 - least_gain_) * std::min(now_.host_seconds, now_.device_seconds))
-          begin(split_stage::held, now_.mixed_share);
-        else
-          hold_faster_extreme();
+      case split_stage::all_on_device: choose_mixed(ranks); break;
+      default: ++next_;
     }
+    next_ < mixed_.size() ? begin(split_stage::mixed, mixed_[next_]) : hold();
   }
 
  private:
-  void try_best_of(std::span<const measured_split_rank> ranks)
+  static constexpr std::size_t extremes = 2;
+
+  void choose_mixed(std::span<const measured_split_rank> ranks)
   {
     std::vector<transfer::update_bound> bounds;
     for (const measured_split_rank& it : ranks) bounds.emplace_back(it.rates, 0, it.each);
     const transfer::update_split best = transfer::best_split(bounds);
     const double better = std::min(transfer::slowest_seconds(bounds, 0), transfer::slowest_seconds(bounds, 1));
-    if (!(best.seconds < (1 - least_gain_) * better)) return hold_faster_extreme();
-    now_.mixed_share = best.device_share;
-    begin(split_stage::mixed, best.device_share);
+    if (best.seconds < (1 - least_gain_) * better)
+      mixed_ = {best.device_share, (best.device_share + 1) / 2, best.device_share / 2};
   }
-  void hold_faster_extreme() { begin(split_stage::held, now_.device_seconds < now_.host_seconds ? 1 : 0); }
+  void hold()
+  {
+    const auto faster = [](const tried_share& left, const tried_share& right) { return left.seconds < right.seconds; };
+    const auto begin_of_mixed = now_.tried.begin() + extremes;
+    const tried_share extreme = *std::min_element(now_.tried.begin(), begin_of_mixed, faster);
+    const auto mixed = std::min_element(begin_of_mixed, now_.tried.end(), faster);
+    const bool gains = mixed != now_.tried.end() && mixed->seconds < (1 - least_gain_) * extreme.seconds;
+    begin(split_stage::held, (gains ? *mixed : extreme).device_share);
+  }
   void begin(split_stage stage, double share)
   {
     now_.stage = stage;
@@ -135,6 +142,8 @@ class split_rule {
 
   double least_gain_;
   measured_split now_;
+  std::vector<double> mixed_;  // to be tried
+  std::size_t next_ = 0;       // of them
 };
 
 }  // namespace optimizer

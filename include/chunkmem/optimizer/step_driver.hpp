@@ -207,6 +207,7 @@ class step_driver {
       if (options.loss_scale != nullptr) owner_.updates().expect_used(options.loss_scale->registered, "a loss scale");
     }
     owner_.updates().gradients().expect_whole_iteration();
+    expect_states_in_reach();
     check_rates(options);
     if (options.loss_scale != nullptr) options.loss_scale->check_usable();
     check_updates(kernel_.progress.number);
@@ -544,6 +545,18 @@ class step_driver {
             "kernel's groups too)");
   }
 
+  /// @throws usage_error   the placement lets this thread update on a device whose memory it cannot read
+  void expect_states_in_reach()
+  {
+    using backend_type = std::remove_reference_t<decltype(owner_.backend())>;
+    if constexpr (Site::host_reaches && !backend_type::host_addressable)
+      owner_.for_each_parameter([&](tensor_handle parameter, const tensor_info&) {
+        expects(owner_.updates().place_of_states(parameter) == memory_location::host,
+                "this placement lets the calling thread update states on the device, which it cannot read there (take "
+                "placement::host_first, or give the step optimizer::split_updates, which has kernels for those; "
+                "device_updates and device_optimizer update all on the device)");
+      });
+  }
   void check_parameter(const tensor_info& info) const
   {
     expects(info.type == dtype::float32 || is_16_bit(info.type),

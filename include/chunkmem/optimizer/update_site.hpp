@@ -104,8 +104,8 @@ struct update_request {
 /// - `decide(driver)` brings the decision about and ends with `driver.take(verdict)`.
 /// - `measure(kernel, gradient, type, elements, place)` returns the measure of one gradient.
 /// - `update(kernel, bytes, request, place)` updates one parameter.
-/// - `remake(bytes, place)` makes a value from its master without an update. A share is a parameter that is updated in part:
-///   its gradient may have taken the bytes of the other part.
+/// - `remake(bytes, place)` makes a value from its master without an update. A share is a parameter that is updated in
+///   part: its gradient may have taken the bytes of the other part.
 /// - `tensors(own)` gives the number of tensors whose updates are counted, where the manager of this rank has `own`.
 /// - `for_each_missing(driver, visit)` calls `visit(number)` for each tensor that the step does not update, in the
 ///   numbers that `bytes` has at an update. It is called when all gradients are there.
@@ -246,15 +246,6 @@ class virtual_time_site : public decided_by_caller {
 template <class Manager, class Executor>
 struct site_of_caller {
   using backend_type = std::remove_reference_t<decltype(std::declval<Manager&>().backend())>;
-  static constexpr bool has_profiled_placement = [] {
-    if constexpr (requires { typename Manager::state_tiers_type; }) return Manager::state_tiers_type::is_profiled;
-    return false;
-  }();
-  static_assert(!has_profiled_placement || !has_bytes<backend_type>() || backend_type::host_addressable,
-                "chunkmem: this placement lets the calling thread update states on the device, which it cannot read "
-                "there: take placement::host_first, or "
-                "optimizer::split_updates, which has kernels for those (device_updates and device_optimizer update all "
-                "on the device)");
   using type =
       std::conditional_t<has_bytes<backend_type>(), calling_thread_site<Executor>, virtual_time_site<backend_type>>;
 };

@@ -7,6 +7,7 @@
 #include <chunkmem/tensor/tensor.hpp>
 
 #include <concepts>
+#include <cstdint>
 #include <span>
 
 namespace chunkmem::inline v0 {
@@ -39,6 +40,8 @@ struct outlook {
   bytes tide;                     ///< the most that was leased there at once, as far as it is known
   bool is_measured = false;       ///< the tide of a whole iteration is known
   std::span<const bytes> states;  ///< of each parameter, in all lists, in the order of declaration
+  /// the chunk of each parameter: parameters of one chunk move together. Empty: each has its own
+  std::span<const std::uint32_t> chunks{};
 };
 
 }  // namespace placement

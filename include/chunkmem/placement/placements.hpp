@@ -117,8 +117,8 @@ struct fixed_split {
 
 static_assert(profiled_placement<fixed_split>);
 
-/// A share of the optimizer's states is updated on the device, the first parameters' or every few ones'; the rest on the
-/// host.
+/// A share of the optimizer's states is updated on the device, the first parameters' or those of every few chunks; the
+/// rest on the host.
 ///
 ///     const placement::update_share quarter{.device_share = 0.25};
 ///     manager<backend::host_arena, placement::update_share> m{memory, {}, quarter};
@@ -135,7 +135,7 @@ struct update_share {
   static constexpr std::string_view name = "update_share";
 
   double device_share = 0.0;  ///< of the bytes of states, 0 to 1
-  bool in_turn = false;       ///< spread evenly over the parameters, in place of the first ones
+  bool in_turn = false;       ///< spread evenly over the chunks, in place of the first parameters
 
   [[nodiscard]] constexpr tier preferred_tier(role part, bytes) const noexcept
   {
@@ -157,19 +157,28 @@ struct update_share {
   }
 
  private:
-  /// Of the states up to each parameter, the device never has more than its share.
+  /// Of the states up to each chunk, the device never has more than its share.
   void take_turns(const placement::outlook& now, std::span<tier> tiers) const
   {
-    constexpr double rounding = 1 + 1e-9;  // a share of k / n parameters is k parameters
+    constexpr double rounding = 1 + 1e-9;  // a share of k / n chunks is k chunks
     double seen = 0;
     double given = 0;
-    for (std::size_t index = 0; index < tiers.size(); ++index) {
-      const auto size = static_cast<double>(now.states[index].count());
+    for (std::size_t index = 0; index < tiers.size();) {
+      const std::size_t end = end_of_chunk(now, index);
+      double size = 0;
+      for (const bytes each : now.states.subspan(index, end - index)) size += static_cast<double>(each.count());
       seen += size;
       const bool is_due = given + size <= seen * device_share * rounding;
-      tiers[index] = is_due ? tier::device : tier::host;
+      for (; index < end; ++index) tiers[index] = is_due ? tier::device : tier::host;
       if (is_due) given += size;
     }
+  }
+  /// The first parameter behind `index` that lies in another chunk.
+  [[nodiscard]] static std::size_t end_of_chunk(const placement::outlook& now, std::size_t index)
+  {
+    std::size_t end = index + 1;
+    while (end < now.chunks.size() && now.chunks[end] == now.chunks[index]) ++end;
+    return end;
   }
 };
 
