@@ -10,8 +10,8 @@
 //
 // Behind the steps that measure, the held split and both extremes run in turn, three rounds in one process, each behind
 // steps that settle. A machine's ratio is the median over the rounds of the held split over the better extreme. Where
-// the held split is an extreme, both are one program, whose ratio to itself is 1: the extreme runs twice in a round
-// then, and the two runs over each other are printed as the noise of the machine.
+// the held split is an extreme, it is the same program as that extreme, which has run in the round already: its time is
+// that of the extreme. The second run, over the first, is printed as the noise of the machine.
 //
 //   measured_split_bench [first seed] [machines]
 #include "../transfer/planning_figures.hpp"
@@ -240,7 +240,8 @@ struct measured_machine {
   cm::optimizer::measured_split split;
   std::vector<cm::transfer::update_rates> rates;
   std::array<round_of_three, rounds> all{};
-  std::vector<double> ratios;  ///< of each round, sorted
+  std::vector<double> ratios;  ///< of each round, sorted: the held split over the better extreme
+  std::vector<double> noise;   ///< of each round, sorted: an extreme that is held over another run of it
 
   [[nodiscard]] bool is_extreme() const { return split.device_share == 0 || split.device_share == 1; }
 };
@@ -288,9 +289,17 @@ measured_machine train(const machine& it)
       slowest.host = std::max(slowest.host, mine.host);
       slowest.device = std::max(slowest.device, mine.device);
     }
-    result.ratios.push_back(slowest.held / std::min(slowest.host, slowest.device));
+    const double better = std::min(slowest.host, slowest.device);
+    if (!result.is_extreme()) {
+      result.ratios.push_back(slowest.held / better);
+      continue;
+    }
+    const double same = result.split.device_share == 0 ? slowest.host : slowest.device;
+    result.ratios.push_back(same / better);
+    result.noise.push_back(slowest.held / same);
   }
   std::ranges::sort(result.ratios);
+  std::ranges::sort(result.noise);
   return result;
 }
 
@@ -318,8 +327,14 @@ void print(const machine& it, const measured_machine& got)
   std::printf(" held: %.3f\n ", got.split.device_share);
   for (const round_of_three& round : got.all)
     std::printf(" %.1f ms of %.1f and %.1f;", 1e3 * round.held, 1e3 * round.host, 1e3 * round.device);
-  std::printf(" %s %.4f (%.4f to %.4f)\n", got.is_extreme() ? "an extreme; noise:" : "held over the better extreme:",
-              got.ratios[got.ratios.size() / 2], got.ratios.front(), got.ratios.back());
+  const auto print_rounds = [](const char* what, const std::vector<double>& rounds_of) {
+    if (!rounds_of.empty())
+      std::printf(" %s %.4f (%.4f to %.4f)", what, rounds_of[rounds_of.size() / 2], rounds_of.front(),
+                  rounds_of.back());
+  };
+  print_rounds("held over the better extreme", got.ratios);
+  print_rounds("; an extreme, over another run of it", got.noise);
+  std::printf("\n");
   std::fflush(stdout);
 }
 
@@ -336,7 +351,7 @@ int main(int count, char** arguments)
     const measured_machine got = train(it);
     print(it, got);
     mixed += got.is_extreme() ? 0 : 1;
-    worst = std::max(worst, got.is_extreme() ? 1.0 : got.ratios[got.ratios.size() / 2]);
+    worst = std::max(worst, got.ratios[got.ratios.size() / 2]);
   }
   if (machines == 0) return 1;  // nothing was shown
   std::printf("%llu of %llu machines hold a mixed split; the worst takes %.4f of its better extreme\n",
