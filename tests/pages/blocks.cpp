@@ -12,10 +12,13 @@
 #include <chunkmem/eviction/evictions.hpp>
 #include <chunkmem/io/posix_folder.hpp>
 #include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/device_kernel.hpp>
 #include <chunkmem/optimizer/early_updates.hpp>
 #include <chunkmem/optimizer/late_updates.hpp>
+#include <chunkmem/optimizer/split_updates.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/optimizer/thread_pool.hpp>
+#include <chunkmem/placement/placements.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 #include <chunkmem/tensor/gradient_policies.hpp>
 #include <chunkmem/transfer/transfers.hpp>
@@ -47,6 +50,13 @@ inline int early_updates(manager_type& m, cm::optimizer::adam& adam, cm::optimiz
   int skipped = 0;
 #include "early_updates.inc"
   return skipped;
+}
+using split_manager = cm::manager<memory_type, cm::placement::update_share>;
+template <class Step>
+void split_updates(split_manager& m, cm::optimizer::thread_pool& pool, int steps, Step train_step)
+{
+#include "split_updates.inc"
+  (void)need, (void)found;
 }
 inline void several_ranks(memory_type& memory, cm::collective::local_threads& ranks, cm::optimizer::adam& adam)
 {

@@ -46,6 +46,7 @@ chunkmem_page_block(docs/errors.md "to_string(m.residency())" "${blocks}/errors.
 chunkmem_page_block(docs/training.md "cm::gradient::in_place> m" "${blocks}/sixteen_bits.inc")
 chunkmem_page_block(docs/training.md "cm::bf16::from_bits" "${blocks}/sixteen_bit_values.inc")
 chunkmem_page_block(docs/training.md "cm::optimizer::early_updates early" "${blocks}/early_updates.inc")
+chunkmem_page_block(docs/training.md "cm::optimizer::split_updates<" "${blocks}/split_updates.inc")
 chunkmem_page_block(docs/ranks.md "cm::sharded_model<memory_type" "${blocks}/ranks.inc")
 chunkmem_page_block(docs/ranks.md "cm::optimizer::late_updates late{m, adam, pool}" "${blocks}/late_ranks.inc")
 chunkmem_page_block(docs/ranks.md "m.broadcast(" "${blocks}/first_values.inc")

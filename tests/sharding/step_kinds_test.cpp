@@ -8,6 +8,7 @@
 #include <chunkmem/optimizer/device_updates.hpp>
 #include <chunkmem/optimizer/early_updates.hpp>
 #include <chunkmem/optimizer/late_updates.hpp>
+#include <chunkmem/optimizer/split_updates.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/optimizer/thread_pool.hpp>
 #include <chunkmem/pipeline/stage_step.hpp>
@@ -26,8 +27,8 @@ namespace step_kinds_test {
 using namespace chunkmem;
 using optimizer::adam;
 using optimizer::step_options;
-using one_rank = manager<backend::host_arena>;
-using many_ranks = sharded_model<backend::host_arena, collective::local_threads>;
+using one_rank = manager<backend::host_arena, placement::update_share>;
+using many_ranks = sharded_model<backend::host_arena, collective::local_threads, placement::update_share>;
 using stage = pipeline::stage_step<collective::local_threads>;
 using number_of = std::uint32_t (*)(tensor_handle);
 
@@ -97,6 +98,8 @@ std::string row(std::string_view name)
   const kinds alone = of<Owner, IsStage, const serial>();
   CHECK((alone == of<Owner, IsStage, optimizer::thread_pool>()));
   const kinds device = of<Owner, IsStage, optimizer::device_updates<Owner, optimizer::loop_launcher>>();
+  using split = optimizer::split_updates<Owner, optimizer::loop_launcher>;
+  CHECK((device == of<Owner, IsStage, split>()));
   return "| " + std::string{name} + " | " + alone.text() + " | " + device.text() + " |\n";
 }
 

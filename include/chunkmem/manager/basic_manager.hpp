@@ -533,9 +533,9 @@ class basic_manager {
 
   /// @throws usage_error   there is no list of this name
   [[nodiscard]] list_id list(std::string_view name) const { return engine_.tensors().list(name); }
-  [[nodiscard]] const Placement& placement() const noexcept { return builder_.tiers().policy(); }
-  /// The placement decides by other settings from now on. Bytes stay where they are. Where states live elsewhere now, the
-  /// next iteration is a divergence, which is recorded. Cost: O(parameters).
+  [[nodiscard]] const auto& placement() const noexcept { return builder_.tiers().policy(); }
+  /// The placement decides by other settings from now on. Bytes stay where they are. Where states live elsewhere now,
+  /// the next iteration is a divergence, which is recorded. Cost: O(parameters).
   /// @throws usage_error   in an iteration or a rehearsal; and as the placement's `assign`. Nothing was changed
   void use_placement(Placement policy)
   {

@@ -150,8 +150,8 @@ class update_meter {
 
 }  // namespace detail
 
-/// Updates run on the device or on the host in turn, by a share that measured steps lead to. A step takes this object in
-/// the place of its workers: `step`, late_updates, `sharded_model::step` and pipeline::stage_step do.
+/// Updates run on the device or on the host in turn, by a share that measured steps lead to. A step takes this object
+/// in the place of its workers: `step`, late_updates, `sharded_model::step` and pipeline::stage_step do.
 ///
 ///     manager<backend::host_arena, placement::update_share> m{memory};
 ///     optimizer::split_updates<decltype(m), loop_launcher, thread_pool> updates{m, pool};
