@@ -68,7 +68,9 @@ struct machine {
 machine draw_machine(std::uint64_t seed)
 {
   support::dice dice{seed};
-  machine it{.seed = seed, .ranks = static_cast<std::uint32_t>(1 + seed % 4)};
+  machine it;
+  it.seed = seed;
+  it.ranks = static_cast<std::uint32_t>(1 + seed % 4);
   constexpr cm::sharding::zero stages[] = {cm::sharding::zero_3, cm::sharding::zero_2, cm::sharding::zero_1};
   it.divided = stages[seed / 4 % 3];
   it.is_late = dice.one_in(3);

@@ -6,10 +6,10 @@
 #include <chunkmem/core/executor.hpp>
 #include <chunkmem/core/float_environment.hpp>
 #include <chunkmem/core/ids.hpp>
-#include <chunkmem/core/tier.hpp>
 #include <chunkmem/sharding/unit_plan.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>
+#include <chunkmem/tensor/tensor.hpp>
 
 #include <algorithm>
 #include <cstddef>
