@@ -48,7 +48,7 @@ enum class split_stage : std::uint8_t { all_on_host, all_on_device, mixed, held 
 }
 /// A share of the updates on the device, and the seconds of a step with it.
 ///
-///     for (const tried_share& it : updates.split().tried) std::cout << it.device_share << ": " << it.seconds << " s\n";
+///     for (const tried_share& it : updates.split().tried) std::cout << it.device_share << ": " << it.seconds << "\n";
 struct tried_share {
   double device_share = 0;
   double seconds = 0;  ///< the slowest rank's
