@@ -41,11 +41,10 @@ namespace detail {
 /// The calling thread decides. Each parameter is measured and updated where the placement says: by kernels on the
 /// device, or by the workers. @tparam Where   a split_updates
 template <class Where>
-class split_site : public counts_own_tensors {
+class split_site : public decided_by_caller {
  public:
   static constexpr bool has_bytes = true;
   static constexpr bool host_reaches = false;
-  static constexpr bool counts_in_kernel = true;
 
   /// @param where   outlives this   @throws usage_error   it is of another manager than the step
   template <class Backend>
@@ -59,20 +58,12 @@ class split_site : public counts_own_tensors {
   {
     where_.at_place(planned, work);
   }
-  void begin() const noexcept {}
-  template <class Driver>
-  void decide(Driver& driver) const
-  {
-    decide_by_measures(driver);
-  }
-  void await_measures() const noexcept {}
   template <class Kernel, class Place>
   [[nodiscard]] gradient_measure measure(const Kernel&, const std::byte* gradient, dtype type, std::uint64_t elements,
                                          Place place) const
   {
     return where_.measure(gradient, type, elements, place);
   }
-  [[nodiscard]] static constexpr bool overwrites(tensor_handle) noexcept { return true; }
   template <device_optimizer_kernel Kernel, class Place>
   void update(const Kernel& kernel, const parameter_bytes& all, const update_request& request, Place place) const
   {
@@ -82,7 +73,7 @@ class split_site : public counts_own_tensors {
   void remake(const parameter_bytes& all, agent) const { where_.on_device().remake(all); }
   void end(step_decision decision, const step_options& options) const
   {
-    tell_loss_scale(options, decision);
+    decided_by_caller::end(decision, options);
     where_.note_end(decision);
   }
 
