@@ -60,6 +60,7 @@ namespace out_of_core {
                 .device_updates_per_second = 1e-9};
   made.takes_norm = it.clips;
   made.undoes = it.when == moment_of_updates::early;
+  made.updates_at_once = it.when != moment_of_updates::late;
   return made;
 }
 

@@ -55,6 +55,7 @@ struct small_model {
   double updates = 1;       ///< a second
   bool takes_norm = false;
   bool undoes = false;         ///< no update waits for the norm, only gathers
+  bool at_once = false;        ///< no forward run before the last update
   bool gathers_again = false;  ///< no weight is on the device at the turn
 
   [[nodiscard]] step_needs needs() const
@@ -79,6 +80,7 @@ struct small_model {
     if (gathers_again) made.device_at_peak = made.device_at_turn = 0;
     made.takes_norm = takes_norm;
     made.undoes = undoes;
+    made.updates_at_once = at_once;
     made.rates.to_device_bytes_per_second = up;
     made.rates.to_host_bytes_per_second = down;
     made.rates.host_updates_per_second = updates;
@@ -116,7 +118,9 @@ struct small_model {
       std::vector<task> ready = takes_norm ? sums : std::vector<task>{};
       ready.push_back(window.add("up", 2 * it.parameters / up, {updated[index]}));
       const task gather = window.add("port", it.parameters / gathers, std::move(ready));
-      const task forward = window.add("compute", it.forward, {gather});
+      std::vector<task> begun = at_once ? updated : std::vector<task>{};
+      begun.push_back(gather);
+      const task forward = window.add("compute", it.forward, std::move(begun));
       if (it.activations > 0) window.add("down", it.activations / down, {forward});
     }
     return window.least_seconds();
@@ -140,7 +144,7 @@ double check(const small_model& it)
 {
   const double least = it.least_seconds();
   const step_bound bound = step_bound_of(it.needs());
-  CAPTURE(name_of(bound.limit), name_of(bound.backward_limit), it.takes_norm, it.undoes, it.gathers_again);
+  CAPTURE(name_of(bound.limit), name_of(bound.backward_limit), it.takes_norm, it.undoes, it.at_once, it.gathers_again);
   REQUIRE(bound.fits);
   CHECK(bound.seconds <= least * (1 + 1e-9));
   return bound.seconds / least;
@@ -169,6 +173,33 @@ TEST_CASE("updates on the host lie behind the first sum of a step and before its
   check(it, 0.5 + 0.1 + 4 + 0.1 + 0.25, step_limit::host_updates);
   it.takes_norm = true;  // the backward pass, the last sum, all updates, a gather, the last block
   check(it, 3 + 0.1 + 4 + 0.1 + 0.25, step_limit::host_updates);
+}
+
+TEST_CASE("a forward pass lies behind all updates on the host that are done at once", "[planner]")
+{
+  step_needs it = two_ranks();
+  it.rates.host_updates_per_second = 0.25e6;
+  it.last_forward_seconds = 0.25, it.last_backward_seconds = 0.5;
+  it.updates_at_once = true;
+  check(it, 0.5 + 4 + 1, step_limit::host_updates);  // the last block backward, all updates, the forward pass
+  it.takes_norm = true;
+  check(it, 3 + 4 + 1, step_limit::host_updates);
+  it.undoes = true;  // updates overlap the backward pass
+  check(it, 0.5 + 4 + 1, step_limit::host_updates);
+  it.rates.host_updates_per_second = 1e6;
+  it.takes_norm = it.undoes = false;
+  check(it, 4, step_limit::compute);
+}
+
+TEST_CASE("a step whose updates are done at once is as short as its bound with a norm", "[planner]")
+{
+  small_model it;
+  it.blocks = {{.parameters = 1, .forward = 3, .backward = 6}, {.parameters = 1, .forward = 3, .backward = 6}};
+  it.up = it.down = 100, it.gathers = 100, it.updates = 0.5, it.takes_norm = true;
+  const double late = it.least_seconds();
+  it.at_once = true;
+  CHECK(it.least_seconds() > late + 1);
+  CHECK(check(it) > 0.98);
 }
 
 TEST_CASE("updates that can be undone have no part behind the last gradient, and gathers have", "[planner]")
@@ -236,6 +267,7 @@ TEST_CASE("no order of passes, copies, sums, updates and gathers makes a step sh
     support::dice dice{seed};
     small_model it = roll(dice, 2);
     it.undoes = seed % 4 == 0;
+    it.at_once = seed % 5 < 2;
     it.gathers_again = seed % 3 == 0;
     if (seed % 3 == 1)
       for (auto& block : it.blocks) block.activations = dice.below(12);
@@ -254,6 +286,7 @@ TEST_CASE("the bound of models of three blocks", "[planner][.slow]")
     support::dice dice{seed};
     small_model it = roll(dice, 3);
     it.undoes = seed % 2 == 0;
+    it.at_once = seed % 5 < 2;
     check(it);
   }
 }

@@ -38,6 +38,7 @@ struct step_needs {
   workload::machine_rates rates;  ///< of the rank
   bool takes_norm = false;        ///< no gather of a next weight before the last sum, and no update but with `undoes`
   bool undoes = false;            ///< with a norm: updates come before it, and are undone where it decides otherwise
+  bool updates_at_once = false;   ///< the caller begins the next forward pass behind the last update: no step is late
   // step_needs_of leaves these at 0: the size of blocks is free there, and no weights are kept whole.
   double kept_whole = 0;             ///< parameters whose whole weights the rank keeps: of all ranks in stages 1 and 2
   double border_seconds = 0;         ///< the way of the first block, from its gradient to its next weights
@@ -201,6 +202,10 @@ struct moved_parameters {
 /// backward and a block is summed. Behind the last one, a block is gathered and the last block runs forward. With a
 /// norm, the sum of the first block ends the first part, and no pass computes meanwhile. Where the host updates nothing
 /// these lines are not above those of compute and collectives.
+///
+/// With updates at once the calling thread updates, and enqueues the forward pass when the last update is done. So the
+/// whole forward pass lies behind all updates on the host, which lie behind the last block's backward run and a sum.
+/// With a norm that decides them, they lie behind the last gradient.
 [[nodiscard]] inline std::array<resource_work, 6> work_of(const step_needs& needs, const step_freedom& how)
 {
   const workload::machine_rates& rates = needs.rates;
@@ -212,7 +217,8 @@ struct moved_parameters {
   const resource_work on_device = updates(moved.on_device / rates.device_updates_per_second);
   const resource_work host = updates(moved.on_host / rates.host_updates_per_second);
   const double block = needs.least_block_seconds;
-  const double behind = block + needs.last_forward_seconds;  // the last update
+  const double behind = std::max(block + needs.last_forward_seconds,  // the last update
+                                 needs.updates_at_once ? needs.forward_seconds : 0);
   const auto over = [](const resource_work& it, double rate) {
     return resource_work{it.whole / rate, it.backward / rate, it.forward / rate};
   };
@@ -363,6 +369,7 @@ namespace detail {
   made.unread = detail::unread_parameters(shape, setup) / ranks;
   made.rates = share.rates;
   made.takes_norm = settings.takes_norm;
+  made.updates_at_once = !settings.updates_late;
   made.device_between = static_cast<double>(capacity[tier::device].count());
   made.host = static_cast<double>(capacity[tier::host].count());
   made.device_at_peak = made.device_between;
