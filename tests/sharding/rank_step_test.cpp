@@ -47,11 +47,12 @@ struct trainer {
   optimizer::adam adam{{}};
   std::vector<tensor<float>> weights;
 
-  trainer(const collective::thread_group& group, std::uint32_t rank, sharding::zero divided, std::uint32_t frames = 10)
+  trainer(const collective::thread_group& group, std::uint32_t rank, const sharding::sharding_options& divided,
+          std::uint32_t frames = 10)
       : memory{failure_plan{},
                backend::host_arena_options{.device_capacity = frame * frames, .host_capacity = frame * 30}},
         end{group, rank_id{rank}},
-        m{memory, here, {.chunk_bytes = frame}, {.divided = divided}}
+        m{memory, here, {.chunk_bytes = frame}, divided}
   {
     m.use(adam);
     for (const role part : {role::parameter, role::frozen, role::parameter, role::parameter})
@@ -128,12 +129,16 @@ struct trainer {
   }
 };
 
-constexpr sharding::zero stages[] = {sharding::zero_1, sharding::zero_2, sharding::zero_3};
+constexpr sharding::sharding_options stages[] = {{.divided = sharding::zero_1},
+                                                 {.divided = sharding::zero_2},
+                                                 {.divided = sharding::zero_3},
+                                                 {.divided = sharding::zero_3, .gathers_ahead = 3},
+                                                 {.divided = sharding::zero_3, .gathers_ahead = 1}};
 
 /// Weights behind three steps, which `make(trainer)` gives a function for. Copy `fatal` of rank 1 fails, from step
 /// `in_step` to the next one, and each call is made again. @return   what went wrong, or nothing
 template <class Make>
-std::string run(const sharding::zero& divided, std::uint32_t in_step, std::uint64_t fatal, std::vector<float>& found,
+std::string run(const sharding::sharding_options& divided, std::uint32_t in_step, std::uint64_t fatal, std::vector<float>& found,
                 std::uint64_t& copies, std::uint32_t& failures, Make make)
 {
   std::vector<std::string> complaints(ranks);
@@ -160,7 +165,7 @@ std::string run(const sharding::zero& divided, std::uint32_t in_step, std::uint6
   });
   return complaints[0] + complaints[1];
 }
-std::vector<float> run_on_host(const sharding::zero& divided, const optimizer::step_options& options)
+std::vector<float> run_on_host(const sharding::sharding_options& divided, const optimizer::step_options& options)
 {
   std::vector<float> found;
   std::uint64_t copies = 0;
@@ -171,7 +176,7 @@ std::vector<float> run_on_host(const sharding::zero& divided, const optimizer::s
 }
 /// Compares with `wanted`, whichever copy fails.
 template <class Make>
-void check_all_copies(const sharding::zero& divided, const std::vector<float>& wanted, Make make,
+void check_all_copies(const sharding::sharding_options& divided, const std::vector<float>& wanted, Make make,
                       std::uint32_t in_step = 1)
 {
   std::vector<float> found;
@@ -182,7 +187,7 @@ void check_all_copies(const sharding::zero& divided, const std::vector<float>& w
   CHECK(failures == 0);
   REQUIRE(all > 0);
   for (std::uint64_t fatal = 0; fatal < all; ++fatal) {
-    INFO("stage " << divided.gradients + divided.parameters + 1 << ", copy " << fatal << " of " << all);
+    INFO("division " << &divided - stages << ", copy " << fatal << " of " << all);
     CHECK(run(divided, in_step, fatal, found, copies, failures, make) == "");
     CHECK(found == wanted);
   }
@@ -194,7 +199,7 @@ constexpr optimizer::step_options clipped{.learning_rate = 0.125F, .clip = {.nor
 TEST_CASE("a step that failed at any copy goes on where it stopped: nothing is updated twice, nothing is left out",
           "[sharding]")
 {
-  for (const sharding::zero& divided : stages) {
+  for (const sharding::sharding_options& divided : stages) {
     const std::vector<float> wanted = run_on_host(divided, clipped);
     for (const std::uint32_t in_step : {0U, 1U})  // which is recorded, which follows a plan
       check_all_copies(
@@ -204,7 +209,7 @@ TEST_CASE("a step that failed at any copy goes on where it stopped: nothing is u
               try {
                 if (!(it.step().norm > 0)) it.complaint = "no norm";
               } catch (const device_error&) {
-                it.check_half_done(divided);
+                it.check_half_done(divided.divided);
                 throw;
               }
             };
@@ -216,7 +221,7 @@ TEST_CASE("a step that failed at any copy goes on where it stopped: nothing is u
 TEST_CASE("an update that waits has the bits of one that does not, whatever copy fails before its weight is read",
           "[sharding]")
 {
-  for (const sharding::zero& divided : stages)
+  for (const sharding::sharding_options& divided : stages)
     check_all_copies(divided, run_on_host(divided, clipped), [&](trainer& it) {
       using late_type = optimizer::late_updates<decltype(trainer::m), optimizer::adam>;
       return [&it, late = std::make_shared<late_type>(it.m, it.adam)](std::uint32_t step) {
@@ -231,12 +236,12 @@ constexpr bytes all_bytes{4 * frame.count()};  // of the updates of two of three
 TEST_CASE("an early update over ranks has the bits of one that is not, whatever all ranks decide and copy fails",
           "[sharding]")
 {
-  for (const sharding::zero& divided : stages)
+  for (const sharding::sharding_options& divided : stages)
     for (const float clip : {1e9F, 1300.0F, 1.0F}) {  // the norm is 1,323: updates stay, are taken back, are not made
       const optimizer::step_options options{.learning_rate = 0.125F, .clip = {.norm = clip}};
       const std::vector<float> wanted = run_on_host(divided, options);
       for (const bytes undo : {all_bytes, bytes{frame.count() * 3 / 2}, bytes{}}) {
-        INFO("stage " << &divided - stages + 1 << ", clip " << clip << ", undo " << undo.count());
+        INFO("division " << &divided - stages << ", clip " << clip << ", undo " << undo.count());
         std::size_t early_ones = 0;
         check_all_copies(divided, wanted, [&](trainer& it) {
           using early_type = optimizer::early_updates<decltype(trainer::m), optimizer::adam>;
@@ -261,12 +266,12 @@ TEST_CASE("kernels update the shares of ranks with the bits of the host, at once
     device_type device;
     optimizer::late_updates<decltype(trainer::m), optimizer::adam, device_type> late;
   };
-  for (const sharding::zero& divided : stages)
+  for (const sharding::sharding_options& divided : stages)
     for (const float clip : {0.0F, 1.0F}) {
       const optimizer::step_options options{.learning_rate = 0.125F, .clip = {.norm = clip}};
       const std::vector<float> wanted = run_on_host(divided, options);
       for (const bool is_late : {false, true}) {
-        INFO("stage " << &divided - stages + 1 << ", clip " << clip << (is_late ? ", late" : ", at once"));
+        INFO("division " << &divided - stages << ", clip " << clip << (is_late ? ", late" : ", at once"));
         check_all_copies(divided, wanted, [&](trainer& it) {
           return [&it, &options, is_late, on = std::make_shared<on_device>(it)](std::uint32_t step) {
             if (step == 2)
@@ -381,7 +386,7 @@ TEST_CASE("whichever kernel of a share cannot be started, no run of it is update
 
 TEST_CASE("an early step without room updates nothing: its gradients may be dropped, and weights be used", "[sharding]")
 {
-  for (const sharding::zero& divided : stages) {
+  for (const sharding::sharding_options& divided : stages) {
     std::vector<std::string> wrong(ranks);
     const collective::thread_group group{ranks, {}};
     support::on_ranks(ranks, [&](std::uint32_t rank) {
@@ -402,7 +407,7 @@ TEST_CASE("an early step without room updates nothing: its gradients may be drop
       (void)it.m.step(it.adam, options);
       if (it.values() == before || it.adam.progress.number != 1) wrong[rank] += "no step followed ";
     });
-    INFO("stage " << &divided - stages + 1);
+    INFO("division " << &divided - stages);
     for (const std::string& each : wrong) CHECK(each == "");
   }
 }
@@ -446,7 +451,7 @@ TEST_CASE(
     "an early step over ranks is skipped by all, finished by itself alone, and refused before it updates anything",
     "[sharding]")
 {
-  for (const sharding::zero& divided : stages) {
+  for (const sharding::sharding_options& divided : stages) {
     std::vector<std::string> wrong(ranks);
     const collective::thread_group group{ranks, {}};
     support::on_ranks(ranks, [&](std::uint32_t rank) {
@@ -484,14 +489,14 @@ TEST_CASE(
       if (early.step(options) != optimizer::step_result::updated || early.early() != 2) wrong[rank] += "not early ";
       if (it.adam.progress.number != 2) wrong[rank] += "counted ";
     });
-    INFO("stage " << &divided - stages + 1);
+    INFO("division " << &divided - stages);
     for (const std::string& each : wrong) CHECK(each == "");
   }
 }
 
 TEST_CASE("updates that wait are done by a step at once, by finish and before gradients are dropped", "[sharding]")
 {
-  for (const sharding::zero& divided : stages) {
+  for (const sharding::sharding_options& divided : stages) {
     std::vector<std::string> wrong(ranks);
     const collective::thread_group group{ranks, {}}, others{ranks, {}};
     support::on_ranks(ranks, [&](std::uint32_t rank) {
@@ -532,7 +537,7 @@ TEST_CASE("updates that wait are done by a step at once, by finish and before gr
         if (std::string{refused.what()}.find("leave `first` empty") == std::string::npos) wrong[rank] += refused.what();
       }
     });
-    INFO("stage " << &divided - stages + 1);
+    INFO("division " << &divided - stages);
     for (const std::string& each : wrong) CHECK(each == "");
   }
 }
@@ -540,7 +545,7 @@ TEST_CASE("updates that wait are done by a step at once, by finish and before gr
 TEST_CASE("an update that waits is of the gradients of its own step, whatever has gradients in the next one",
           "[sharding]")
 {
-  for (const sharding::zero& divided : stages)
+  for (const sharding::sharding_options& divided : stages)
     for (const bool next_is_late : {false, true}) {
       std::vector<std::vector<float>> found(ranks);
       const collective::thread_group group{ranks, {}};
@@ -549,7 +554,7 @@ TEST_CASE("an update that waits is of the gradients of its own step, whatever ha
             failure_plan{}, backend::host_arena_options{.device_capacity = frame * 40, .host_capacity = frame * 90}};
         collective::local_threads end{group, rank_id{rank}};
         counting_ranks here{end};
-        trainer::model_type m{memory, here, {.chunk_bytes = frame}, {.divided = divided}};
+        trainer::model_type m{memory, here, {.chunk_bytes = frame}, divided};
         optimizer::adam adam{{.beta1 = 0, .beta2 = 0.5F, .epsilon = 1e-30F}};  // moves a constant gradient by the rate
         m.use(adam);
         std::vector<tensor<float>> weights;  // larger than a chunk, so each share has chunks of its own
@@ -574,7 +579,7 @@ TEST_CASE("an update that waits is of the gradients of its own step, whatever ha
         train(1, next_is_late);  // nothing of the second weight is used: its update waits still
         for (const auto it : weights) found[rank].push_back(m.acquire(it, access::read).span()[39'999]);
       });
-      INFO("stage " << &divided - stages + 1 << (next_is_late ? ", late" : ", at once"));
+      INFO("division " << &divided - stages << (next_is_late ? ", late" : ", at once"));
       for (const auto& each : found) CHECK(each == std::vector<float>{6, 7});
     }
 }
@@ -587,7 +592,7 @@ TEST_CASE(
   std::vector<std::uint32_t> refused(ranks);
   const collective::thread_group group{ranks, {}};
   support::on_ranks(ranks, [&](std::uint32_t rank) {
-    trainer it{group, rank, sharding::zero_1};
+    trainer it{group, rank, {.divided = sharding::zero_1}};
     const optimizer::step_options options{.learning_rate = 0.125F, .skip_nonfinite = false};  // copies come in updates
     const auto one_step = [&](std::uint32_t step, std::uint64_t fatal) {
       const auto scope = it.m.iteration();
@@ -648,7 +653,7 @@ TEST_CASE("a sum_scale that makes nothing or no number of gradients is refused",
 
 TEST_CASE("weights are made of shares that others changed, in every stage", "[sharding]")
 {
-  for (const sharding::zero& divided : stages) {
+  for (const sharding::sharding_options& divided : stages) {
     std::vector<std::vector<float>> found(ranks);
     const collective::thread_group group{ranks, {}};
     support::on_ranks(ranks, [&](std::uint32_t rank) {
@@ -672,7 +677,7 @@ TEST_CASE("weights are made of shares that others changed, in every stage", "[sh
       const std::vector<float> values = it.values();
       found[rank].insert(found[rank].end(), values.begin(), values.end());
     });
-    INFO("stage " << &divided - stages + 1);
+    INFO("division " << &divided - stages);
     CHECK(found[0] == std::vector<float>{5, 6, 1, 1, 1, 1, 1, 1});
     CHECK(found[1] == found[0]);
   }
@@ -683,7 +688,7 @@ TEST_CASE("a rank that gathered another chunk than the others is found out by th
   std::vector<std::string> said(ranks);
   const collective::thread_group group{ranks, {.deadline = 300'000'000}};
   support::on_ranks(ranks, [&](std::uint32_t rank) {
-    trainer it{group, rank, sharding::zero_3};
+    trainer it{group, rank, {.divided = sharding::zero_3}};
     try {
       const auto scope = it.m.iteration();
       (void)it.m.acquire(it.weights[rank == 0 ? 0 : 2], access::read).size();
@@ -703,7 +708,7 @@ TEST_CASE("a step that one rank cannot take is taken by none, and all of them go
   std::vector<std::uint64_t> updates(ranks);
   std::vector<char> same(ranks);
   support::on_ranks(ranks, [&](std::uint32_t rank) {
-    trainer it{group, rank, sharding::zero_3};
+    trainer it{group, rank, {.divided = sharding::zero_3}};
     const auto refusal = [&](float rate) {
       try {
         (void)it.m.step(it.adam, {.learning_rate = rate});
@@ -720,7 +725,7 @@ TEST_CASE("a step that one rank cannot take is taken by none, and all of them go
       it.step();
     }
     updates[rank] = it.adam.progress.number;
-    trainer undisturbed{others, rank, sharding::zero_3};
+    trainer undisturbed{others, rank, {.divided = sharding::zero_3}};
     {
       const auto scope = undisturbed.m.iteration();
       undisturbed.differentiate(0);
@@ -742,7 +747,7 @@ TEST_CASE("a step over ranks refuses a kernel and a loss scale that use was not 
   const collective::thread_group group{ranks, {}};
   std::vector<std::string> kernel(ranks), scale(ranks);
   support::on_ranks(ranks, [&](std::uint32_t rank) {
-    trainer it{group, rank, sharding::zero_3};
+    trainer it{group, rank, {.divided = sharding::zero_3}};
     optimizer::adam copy = it.adam;
     auto of_loss = optimizer::loss_scale::fixed(2.0F);
     const auto refusal = [&](optimizer::adam& with, optimizer::loss_scale* by) {

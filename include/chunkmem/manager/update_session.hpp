@@ -445,15 +445,15 @@ class update_session {
   [[nodiscard]] recorder::position here() const noexcept { return engine_->schedule().here(); }
   /// Accesses since then are made again, and count once.
   void go_back(const recorder::position& to) noexcept { engine_->schedule().go_back(to); }
-  /// Does work whose accesses are all made again where a copy fails. They count once: over ranks, a rank whose copy
-  /// failed then decides as the others, and gathers alike.
+  /// Does work whose accesses are all made again where it throws. They count once: over ranks, a rank whose call failed
+  /// then decides as the others, and gathers alike. @param work   holds no pin behind its end
   template <class Work>
   decltype(auto) whole(Work work)
   {
     const recorder::position begun = here();
     try {
       return work();
-    } catch (const device_error&) {
+    } catch (...) {
       go_back(begun);
       throw;
     }

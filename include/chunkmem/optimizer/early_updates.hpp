@@ -178,6 +178,7 @@ class early_updates {
       self.resolve();
     }
     [[nodiscard]] static constexpr bool is_due(std::uint32_t) noexcept { return true; }
+    static constexpr void passed(std::uint32_t) noexcept {}
     static constexpr void end(driver_type&) noexcept {}
   };
 

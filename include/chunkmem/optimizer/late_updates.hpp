@@ -127,6 +127,7 @@ class late_updates {
           taker_type::updates_behind_sums && !driver.needs_measures() ? UINT32_MAX : driver.order_by_use(first);
     }
     [[nodiscard]] bool is_due(std::uint32_t place) const noexcept { return place < self.at_once_; }
+    static constexpr void passed(std::uint32_t) noexcept {}
     /// The step is decided, and the updates that are left wait.
     void end(driver_type& driver) const noexcept
     {

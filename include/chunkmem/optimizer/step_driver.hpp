@@ -120,6 +120,7 @@ struct gradient_version {
 /// - `begin(driver, from)` deals with what a call that failed left: by `driver.begin(from)`, or in its own way.
 /// - `decide(driver)` is called once for each step, however often the step is tried.
 /// - `is_due(place)`: the parameter at this place of the order is updated now. Otherwise its update waits.
+/// - `passed(ordinal)`: this parameter is updated or passed over, and its gradient is gone.
 /// - `end(driver)` takes over the updates that wait.
 struct update_at_once {
   static constexpr bool lets_wait = false;
@@ -136,6 +137,7 @@ struct update_at_once {
     driver.decide();
   }
   [[nodiscard]] static constexpr bool is_due(std::uint32_t) noexcept { return true; }
+  static constexpr void passed(std::uint32_t) noexcept {}
   template <class Driver>
   static constexpr void end(Driver&) noexcept
   {
@@ -614,6 +616,9 @@ class step_driver {
         pass_over(parameter);
       else if (is_due)
         update(parameter, info);
+      else
+        return;
+      timing.passed(info.ordinal);
     });
     if (updates) timing.end(*this);
   }

@@ -128,6 +128,8 @@ class gathered_units {
   [[nodiscard]] const unit_tensors& operator[](std::uint32_t index) const noexcept { return units_[index]; }
   /// The unit whose share is this parameter of the manager: shares of trained units are the only ones. O(1)
   [[nodiscard]] std::uint32_t trained(std::uint32_t ordinal) const noexcept { return trained_[ordinal]; }
+  /// How many units are trained.
+  [[nodiscard]] std::uint32_t trained() const noexcept { return static_cast<std::uint32_t>(trained_.size()); }
   /// The tensors of the model in each share.
   [[nodiscard]] share_runs& runs() noexcept { return runs_; }
   [[nodiscard]] const share_runs& runs() const noexcept { return runs_; }

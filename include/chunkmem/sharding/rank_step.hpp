@@ -38,7 +38,7 @@ using rank_driver =
 /// The steps of a sharded model: ranks agree on the step, each rank updates its shares, and the units that are kept
 /// whole are gathered. A part of sharded_model, which passes its group of ranks to each call:
 ///
-///     rank_step<Manager, Plan> steps{m, plan, units, gradients, runs, tensors, filled};
+///     rank_step<Manager, Plan> steps{m, plan, units, gradients, runs, tensors, filled, ahead};
 ///     rank_driver<Manager, Kernel, Executor> driver{m, kernel, {{m.backend(), workers}, units.runs()}};
 ///     const auto outcome = steps.take(ranks, settle, driver, kernel, options, workers, timing, decide);
 ///
@@ -53,9 +53,17 @@ template <class Manager, class Plan>
 class rank_step {
  public:
   /// All that is passed outlives this.
+  /// @param ahead   sharding_options::gathers_ahead
   rank_step(Manager& m, const Plan& plan, gathered_units& units, unit_gradients<Manager>& gradients,
-            const unit_runs& runs, const model_tensors& tensors, first_values& filled) noexcept
-      : m_{m}, plan_{plan}, units_{units}, gradients_{gradients}, runs_{runs}, tensors_{tensors}, filled_{filled}
+            const unit_runs& runs, const model_tensors& tensors, first_values& filled, std::uint32_t ahead) noexcept
+      : m_{m},
+        plan_{plan},
+        units_{units},
+        gradients_{gradients},
+        runs_{runs},
+        tensors_{tensors},
+        filled_{filled},
+        ahead_{ahead}
   {
   }
   rank_step(const rank_step&) = delete;
@@ -70,45 +78,34 @@ class rank_step {
   optimizer::step_outcome take(Ranks& ranks, Settle settle, Driver& driver, Kernel& kernel,
                                const optimizer::step_options& options, Executor& workers, Timing timing, Decide decide)
   {
-    if (!updated_) {
-      units_.runs().expect_tensors(tensors_.size());
-      driver.finish_waiting();  // by what shares know of the gradients of its step, which changes below
-      for (std::uint32_t index = 0; index < units_.size(); ++index) gradients_.finish(m_, units_[index], index);
-      waits_ = Timing::lets_wait;
-      if constexpr (Timing::guesses) {
-        if (!m_.rehearsing() && !driver.is_begun()) {
-          expect_agreed({driver.version(), word_of(options, kernel)});
-          agree_on_settings_once(ranks, driver, kernel, options);
-          expect_any_gradient();
-        }
-      } else {
-        if (!m_.rehearsing()) driver.expect_not_guessed();  // before other ranks hear of the step
-        agree_on_measure(ranks, settle, driver, kernel, options, workers, decide);
+    units_.runs().expect_tensors(tensors_.size());
+    driver.finish_waiting();  // by what shares know of the gradients of its step, which changes below
+    for (std::uint32_t index = 0; index < units_.size(); ++index) gradients_.finish(m_, units_[index], index);
+    waits_ = Timing::lets_wait;
+    if constexpr (Timing::guesses) {
+      if (!m_.rehearsing() && !driver.is_begun()) {
+        expect_agreed({driver.version(), word_of(options, kernel)});
+        agree_on_settings_once(ranks, driver, kernel, options);
+        expect_any_gradient();
       }
-      const changing_shares now{*this};
-      now.begin();
-      is_updating_ = !m_.rehearsing();
-      try {
-        updated_ = driver.run(options, timing);
-      } catch (...) {
-        is_updating_ = is_updating_ && m_.updates().gradients().is_updated_in_part();
-        throw;
-      }
+    } else {
+      if (!m_.rehearsing()) driver.expect_not_guessed();  // before other ranks hear of the step
+      agree_on_measure(ranks, settle, driver, kernel, options, workers, decide);
+    }
+    tell_runs_of_gradients();
+    if (!waits_) make_room();  // where updates wait, the next pass reads units that are not new yet
+    is_updating_ = !m_.rehearsing();
+    try {
+      const optimizer::step_outcome outcome = driver.run(options, renewing_timing<Timing>{*this, timing});
       gradients_.forget_step();
       agreed_on_.reset();
       decided_by_.reset();
+      forget();
+      return outcome;
+    } catch (...) {
+      is_updating_ = is_updating_ && m_.updates().gradients().is_updated_in_part();
+      throw;
     }
-    for (; gathered_ < units_.size(); ++gathered_) {
-      const unit_tensors& unit = units_[gathered_];
-      if (!unit.is_trained || m_.updates().waits(unit.share)) continue;
-      if (unit.is_kept)
-        gather(unit.whole);
-      else if (waits_)
-        change(unit.whole).release();  // without an update the share may be another too: of a version before
-    }
-    gathered_ = 0;
-    is_updating_ = false;
-    return *std::exchange(updated_, std::nullopt);
   }
 
   /// Ranks agree on the measure that the driver decides by. @param settle, decide   as of take
@@ -157,18 +154,13 @@ class rank_step {
   template <class Work>
   void update_waiting(std::uint32_t ordinal, Work work)
   {
-    const unit_tensors& unit = units_[units_.trained(ordinal)];
-    if (!unit.is_kept) return update_share(ordinal, unit, work);
-    if (m_.rehearsing()) return work(), gather(unit.whole);
+    if (m_.rehearsing()) return work(), make_new(ordinal);
     if (has_new_share_.size() <= ordinal) has_new_share_.resize(units_.size());
     if (has_new_share_[ordinal] == 0) work();
     has_new_share_[ordinal] = 1;
-    gather_late(unit);
+    make_new_late(ordinal);
     has_new_share_[ordinal] = 0;
   }
-  /// A call that failed has taken the step, and not gathered all units.
-  [[nodiscard]] bool is_half_done() const noexcept { return updated_.has_value(); }
-
   /// Makes all weights anew from their shares, in all versions. A step that did not end is void.
   /// @throws usage_error   in an iteration; a weight is pinned; gradients have the bytes of shares
   /// @throws comm_error, out_of_memory, device_error: call it again
@@ -205,9 +197,10 @@ class rank_step {
   /// A step that did not end, or that was rehearsed, does not count.
   void forget() noexcept
   {
-    updated_.reset();
-    changed_ = no_share;
-    gathered_ = 0;
+    has_room_ = false;
+    passed_ = 0;
+    renewed_ = 0;
+    std::ranges::fill(is_passed_, std::uint8_t{0});
     is_updating_ = false;
   }
   /// Units that are not kept and have no pin are gathered anew at their next use. Their shares had lent their bytes to
@@ -219,44 +212,114 @@ class rank_step {
       if (unit.is_trained && !unit.is_kept && m_.state_of(unit.whole) == tensor_state::hold)
         change(unit.whole).release();
   }
-  /// The gradients of a step were dropped before its first update. A step that has still to gather goes on.
+  /// The gradients of a step were dropped before its first update.
   void drop() noexcept
   {
-    if (updated_) return;
-    is_updating_ = false;
+    forget();
     agreed_on_.reset();
     decided_by_.reset();
   }
 
  private:
   using pin_type = typename Manager::template pin_type<std::uint8_t>;
-  static constexpr std::uint32_t no_share = UINT32_MAX;
   static constexpr std::uint64_t refused = 0;  // the word of a rank that cannot take the step
   using gradient_version = optimizer::detail::gradient_version;
   using step_key = std::pair<gradient_version, std::uint64_t>;  // gradients and settings
 
-  /// While it lives shares change: units that are not kept have no whole, and runs know whether they have a gradient.
-  /// Where updates wait, their units have no whole later: then others would gather what is about to change.
-  struct changing_shares {
-    void begin() const
-    {
-      self.changes_.reserve(self.units_.size());
-      for (std::uint32_t index = 0; index < self.units_.size(); ++index) {
-        const unit_tensors& unit = self.units_[index];
-        self.units_.runs().overwrites(unit.share, self.gradients_.is_whole_of_step(index));
-        if (!unit.is_kept && !self.waits_) self.changes_.push_back(self.change(unit.whole));
-        for (std::size_t part = 0; part < unit.parts.size(); ++part)
-          self.units_.runs()[unit.share][part].has_gradient = self.gradients_.is_of_step(unit.parts[part].tensor);
-      }
-      std::vector<std::uint32_t>& missing = self.units_.runs().missing();
-      missing.clear();
-      for (std::uint32_t planned = 0; planned < self.plan_.tensors(); ++planned)
-        if (self.is_trained(planned) && !self.gradients_.is_of_step(planned))
-          missing.push_back(self.tensors_.tensor_of_plan(planned));
-    }
-    ~changing_shares() { self.changes_.clear(); }
+  /// As `Timing`; and the unit of each share that is done with is made new at once.
+  template <class Timing>
+  struct renewing_timing {
+    static constexpr bool lets_wait = Timing::lets_wait;
+    static constexpr bool guesses = Timing::guesses;
+
     rank_step& self;
+    Timing inner;
+
+    template <class Driver>
+    void begin(Driver& driver, typename Driver::place_type from)
+    {
+      inner.begin(driver, from);
+      std::uint32_t place = self.passed_;  // of a call that failed: the last share is done with, and its unit is old
+      driver.for_each_from(place, [&](tensor_handle, const tensor_info& info) {
+        if (place++ < driver.progress().reached) passed(info.ordinal);
+      });
+    }
+    template <class Driver>
+    void decide(Driver& driver)
+    {
+      inner.decide(driver);
+    }
+    [[nodiscard]] bool is_due(std::uint32_t place) const noexcept { return inner.is_due(place); }
+    void passed(std::uint32_t ordinal) { self.renew(ordinal, guesses); }
+    template <class Driver>
+    void end(Driver& driver) noexcept
+    {
+      inner.end(driver);
+    }
   };
+
+  /// The share of this ordinal has its bytes of the next step. @param in_order   every rank has another order of
+  /// updates: units are made new in the order of their ordinals
+  /// @throws as gather: call it again
+  void renew(std::uint32_t ordinal, bool in_order)
+  {
+    if (m_.rehearsing()) return in_order ? make_new(ordinal) : make_new_ahead(ordinal);
+    if (units_[units_.trained(ordinal)].is_kept)
+      m_.updates().gradients().begin_update();  // also in a step that is skipped: a gather that fails leaves a unit without bytes
+    if (in_order) {
+      is_passed_.resize(units_.size());
+      is_passed_[ordinal] = 1;
+      for (; renewed_ < units_.size() && is_passed_[renewed_] != 0; ++renewed_) make_new(renewed_);
+    } else {
+      make_new_ahead(ordinal);
+    }
+    ++passed_;
+  }
+  /// A unit that is kept is gathered. Another one has no whole any more, and is gathered at its next use.
+  void make_new(std::uint32_t ordinal)
+  {
+    const unit_tensors& unit = units_[units_.trained(ordinal)];
+    if (unit.is_kept)
+      gather(unit.whole);
+    else
+      change(unit.whole).release();  // also without an update: the share may be of a version before
+  }
+  /// The same; the last units are gathered for the next pass. Compute waits for them in that pass, whose gathers are
+  /// behind them anyway.
+  void make_new_ahead(std::uint32_t ordinal)
+  {
+    const unit_tensors& unit = units_[units_.trained(ordinal)];
+    m_.updates().whole([&] {
+      make_new(ordinal);
+      if (!unit.is_kept && units_.trained() - ordinal <= ahead_)
+        m_.acquire(unit.whole, access::read, agent::compute).release();
+    });
+  }
+
+  /// Units that are not kept leave the device before the first update of a step, which leaves room for updates.
+  void make_room()
+  {
+    if (has_room_) return;
+    m_.updates().whole([&] {
+      for (const unit_tensors& unit : units_.all())
+        if (!unit.is_kept) change(unit.whole).release();
+    });
+    has_room_ = !m_.rehearsing();
+  }
+  /// Runs know whether they have a gradient in this step.
+  void tell_runs_of_gradients()
+  {
+    for (std::uint32_t index = 0; index < units_.size(); ++index) {
+      const unit_tensors& unit = units_[index];
+      units_.runs().overwrites(unit.share, gradients_.is_whole_of_step(index));
+      for (std::size_t part = 0; part < unit.parts.size(); ++part)
+        units_.runs()[unit.share][part].has_gradient = gradients_.is_of_step(unit.parts[part].tensor);
+    }
+    std::vector<std::uint32_t>& missing = units_.runs().missing();
+    missing.clear();
+    for (std::uint32_t planned = 0; planned < plan_.tensors(); ++planned)
+      if (is_trained(planned) && !gradients_.is_of_step(planned)) missing.push_back(tensors_.tensor_of_plan(planned));
+  }
 
   [[nodiscard]] bool is_trained(std::uint32_t planned) const noexcept
   {
@@ -288,31 +351,11 @@ class rank_step {
     });
   }
 
-  /// The update of a share that waited, while nobody has its unit whole. Called again where a copy failed, it makes no
-  /// access twice: other ranks have gone on, and gather by what they accessed.
-  template <class Work>
-  void update_share(std::uint32_t ordinal, const unit_tensors& unit, Work& work)
-  {
-    const auto begun = m_.updates().here();
-    try {
-      std::optional<pin_type> changes;
-      if (changed_ != ordinal) changes = change(unit.whole);
-      work();
-      changed_ = no_share;
-    } catch (const device_error&) {
-      const std::uint32_t entries = m_.updates().here().entries - begun.entries;
-      if (entries > 1)
-        changed_ = ordinal;  // the update is done, but its gradient is not dropped
-      else if (changed_ != ordinal)
-        m_.updates().go_back(begun);
-      throw;
-    }
-  }
   /// @throws as gather; a comm_error says what ranks have to do alike
-  void gather_late(const unit_tensors& unit)
+  void make_new_late(std::uint32_t ordinal)
   {
     try {
-      gather(unit.whole);
+      make_new(ordinal);
     } catch (const comm_error& failed) {
       throw comm_error{error_text{} << failed.what()
                                     << " (an update waited until its weight was read: behind a late step every rank "
@@ -501,15 +544,16 @@ class rank_step {
   const unit_runs& runs_;
   const model_tensors& tensors_;
   first_values& filled_;
+  std::uint32_t ahead_;  // units that a step gathers, where they are not kept
   agreed_measure measure_;
   std::optional<step_key> agreed_on_;
   std::optional<std::pair<step_key, gradient_measure>>
-      decided_by_;                                  // of a step that did not end: nobody is asked again
-  std::uint32_t measured_ = 0;                      // units, of these gradients
-  std::vector<pin_type> changes_;                   // of a step, kept for its memory
-  std::optional<optimizer::step_outcome> updated_;  // by a step that has not gathered all kept units yet
-  std::uint32_t gathered_ = 0;                      // kept units, of this step
-  std::uint32_t changed_ = no_share;  // its late update is done, by its number among parameters, and did not end
+      decided_by_;                       // of a step that did not end: nobody is asked again
+  std::uint32_t measured_ = 0;           // units, of these gradients
+  bool has_room_ = false;                // units have left the device for the step that did not end
+  std::uint32_t passed_ = 0;             // shares that are done with, of a step that did not end
+  std::uint32_t renewed_ = 0;            // units, where ranks update in orders of their own
+  std::vector<std::uint8_t> is_passed_;  // there, by ordinal of the share
   bool is_updating_ = false;
   bool waits_ = false;                       // updates of the step that is taken, or was taken last
   std::vector<std::uint8_t> has_new_share_;  // by parameter whose update waited: its unit is to be gathered still

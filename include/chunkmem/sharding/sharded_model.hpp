@@ -592,7 +592,7 @@ class sharded_model {
     [[nodiscard]] driver_type& driver() noexcept { return driver_; }
     [[nodiscard]] const driver_type& driver() const noexcept { return driver_; }
     /// What waits of the last step is done. Options are looked at with those of other ranks, in `take`.
-    /// @return   false: a step is half done, whose updates wait already   @throws usage_error   some are to be first
+    /// @return   true: no update of a step waits   @throws usage_error   some are to be first
     bool begin(const optimizer::step_options&, std::span<const tensor_handle> first)
     {
       expects(first.empty(),
@@ -602,7 +602,6 @@ class sharded_model {
     }
     bool begin_part()
     {
-      if (owner_.steps_.is_half_done()) return false;
       driver_.finish_waiting();
       return true;
     }
@@ -838,6 +837,7 @@ class sharded_model {
     collective::fingerprint division;
     division.add(divided << 32 | std::bit_cast<std::uint32_t>(options_.sum_scale));
     division.add(options_.unit_bytes.count());
+    division.add(options_.gathers_ahead);
     collective::fingerprint tensors;
     for (std::uint32_t tensor = 0; tensor < tensors_.size(); ++tensor) tensors.add(word_of(tensor));
     return {m_.backend().capacity(tier::device).count(),
@@ -1012,7 +1012,8 @@ class sharded_model {
   bool is_finishing_ = false;  // ranks have agreed to do the updates that wait
   sharding::first_values filled_;
 
-  sharding::rank_step<manager_type, plan_type> steps_{m_, plan_, units_, gradients_, runs_, tensors_, filled_};
+  sharding::rank_step<manager_type, plan_type> steps_{m_,    plan_,    units_,  gradients_,
+                                                      runs_, tensors_, filled_, options_.gathers_ahead};
 };
 
 }  // namespace chunkmem::inline v0

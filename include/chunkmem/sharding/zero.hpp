@@ -5,6 +5,7 @@
 #include <chunkmem/core/error.hpp>
 
 #include <cmath>
+#include <cstdint>
 
 namespace chunkmem::inline v0 {
 
@@ -42,6 +43,13 @@ struct sharding_options {
   /// shares chunk by chunk. In a unit of ranks x `chunk_bytes` each share has a chunk of its own, and no copy or update
   /// of a share waits for another one
   bytes unit_bytes{};
+  /// in stage 3: so many trained units, the last ones in the order of declaration, are gathered for the next pass as
+  /// soon as their shares are updated, while gradients of earlier layers are still made. Good where a gather takes
+  /// longer than the forward run of its unit, and the device has room for these units beside a whole pass. Poor where
+  /// there is no such room, for then a unit is gathered twice, and where sums fill the network in the backward pass.
+  /// Sums and gathers need groups of their own to overlap: see sums_apart. early_updates gathers none of them: ranks
+  /// may then have other records, and keep other units
+  std::uint32_t gathers_ahead = 0;
 };
 
 /// @throws config_error   sums of gradients would be nothing, or no numbers
