@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <utility>
 #include <vector>
 
 namespace training_script_test {
@@ -126,6 +127,46 @@ TEST_CASE("what reads weights finds them in one of three units, gathered while t
       before = index;
     }
   }
+}
+
+TEST_CASE("the last groups of a pass are there before it, where three units are left for the others", "[planner]")
+{
+  support::dice dice{17};
+  std::uint32_t seen = 0;
+  for (int round = 0; round < 400; ++round) {
+    const rolled it = roll(dice);
+    const parameter_groups groups{it.shape, it.setup, it.size};
+    const std::uint32_t units = 4 + dice.below(8);
+    const std::uint32_t wanted = 1 + dice.below(8);
+    const training_script script{groups, it.setup.recomputes_layers, 1e9, units, wanted};
+    std::vector<std::uint32_t> unit_has(units, UINT32_MAX);
+    std::vector<std::uint32_t> order;  // groups, by their first uses
+    std::set<std::uint32_t> ahead;
+    for (const act& each : script.acts()) {
+      if (!each.is_ahead) continue;
+      REQUIRE(ahead.insert(each.id).second);
+      REQUIRE(std::exchange(unit_has[each.unit], each.id) == UINT32_MAX);
+      REQUIRE(script.ahead(each.id) == &each);
+    }
+    REQUIRE(script.gathers_ahead() == !ahead.empty());
+    for (const act& each : script.acts()) {
+      if (each.kind == act_kind::backward) break;
+      if (each.reads && std::ranges::find(order, each.id) == order.end()) order.push_back(each.id);
+    }
+    const std::size_t room = units > 3 + script.kept() ? units - 3 - script.kept() : 0;
+    REQUIRE(ahead.size() == std::min({std::size_t{wanted}, room, order.size()}));
+    REQUIRE(std::set<std::uint32_t>(order.end() - static_cast<std::ptrdiff_t>(ahead.size()), order.end()) == ahead);
+    for (const act& each : script.acts()) {
+      if (!each.reads) continue;
+      if (each.gathers) {
+        REQUIRE(!each.is_ahead);
+        unit_has[each.unit] = each.id;
+      }
+      REQUIRE(unit_has[each.unit] == each.id);
+    }
+    seen += static_cast<std::uint32_t>(ahead.size());
+  }
+  CHECK(seen > 400);
 }
 
 TEST_CASE("the gradient of a tied table stays in its units, where there are three more", "[planner]")

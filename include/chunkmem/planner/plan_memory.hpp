@@ -203,6 +203,8 @@ class plan_search {
     const std::uint32_t least = least_device_groups(all, from.chunk_elements, host_);
     for (const std::uint32_t quarter : {1U, 2U, 3U})
       attempt(from.chunk_elements, least + quarter * (all - least) / 4, from.gather_units);
+    // updates on the host end while the backward pass runs, and room then lets a step gather for the next one
+    if (units_ != 0) attempt(from.chunk_elements, least, std::min(4 * from.gather_units, most_gather_units));
   }
 
   [[nodiscard]] double seconds() const noexcept { return static_cast<double>(trials_.best().nanoseconds) * 1e-9; }

@@ -67,9 +67,13 @@ class rank_training {
                  timeline_sink{backend_, costs_, access_indices_, timeline_.copies, &timeline_.departures}},
         late_{manager_, kernel_},
         updates_late_{settings.updates_late},
-        collective_{share.ranks > 1 ? backend_.adopt() : agent::compute}
+        gathers_ahead_{script.gathers_ahead()},
+        collective_{share.ranks > 1 ? backend_.adopt() : agent::compute},
+        sums_{gathers_ahead_ ? backend_.adopt() : collective_}
   {
     chunks_ = declare_own_chunks(manager_, groups, chunk_, ranks_);
+    for (std::uint32_t group = 0; group < chunks_.size(); ++group)
+      group_of_.insert(group_of_.end(), chunks_[group].count, group);
     declare_activations();
     manager_.use(kernel_);
     leases_.resize(script.leases());
@@ -106,12 +110,17 @@ class rank_training {
     optimizer::step_options options;
     options.skip_nonfinite = false;
     if (takes_norm_) options.clip.norm = 1.0F;
-    if (updates_late_) {
+    if (gathers_ahead_) {
+      optimizer::detail::caller_driver<manager_type, timed_adam, const serial> driver{
+          manager_, kernel_, {manager_.backend(), on_this_thread}};
+      driver.run(options, gathering_timing{{}, *this});
+    } else if (updates_late_) {
       choose_first();
       late_.step(options, first_);
     } else {
       optimizer::step(manager_, kernel_, options);
     }
+    if (gathered_.is_live()) give(gathered_);
     for (const timed_update& it : timeline_.updating)
       if (it.place == memory_location::device && it.end - 1 < computed_.size()) computed_[it.end - 1] += it.nanoseconds;
     timeline_.end = backend_.now();
@@ -138,6 +147,19 @@ class rank_training {
   using pin_type = typename manager_type::template pin_type<const bf16>;
   using activation_pin = std::variant<pin_type, typename manager_type::template pin_type<bf16>>;
 
+  /// All updates at once, each behind its sum. The last groups of a pass are gathered for the next one when their parts
+  /// are updated: sharding::rank_step does the same.
+  struct gathering_timing : optimizer::detail::update_at_once {
+    rank_training& self;
+    void passed(std::uint32_t ordinal)
+    {
+      const std::uint32_t group = self.group_of_[ordinal];
+      const act* const first = self.script_.ahead(group);
+      const bool is_last_part = ordinal + 1 == self.group_of_.size() || self.group_of_[ordinal + 1] != group;
+      if (first != nullptr && is_last_part) self.gather(*first);
+    }
+  };
+
   /// Units of the rest of a group, and the own parts of gradients that stay in them.
   [[nodiscard]] bytes room_for_units() const
   {
@@ -153,8 +175,7 @@ class rank_training {
   {
     scope.pass(pass::forward);
     computed_.assign(manager_.profile() == nullptr ? 0 : manager_.profile()->size(), 0);
-    lease_type gathered;
-    if (ranks_ > 1) lease(gathered, room_for_units(), collective_);
+    if (ranks_ > 1) lease(gathered_, room_for_units(), collective_);
     next_gather_ = 0;
     for (std::size_t index = 0; index < script_.acts().size(); ++index) {
       const act& it = script_.acts()[index];
@@ -175,7 +196,7 @@ class rank_training {
           break;
       }
     }
-    if (gathered.is_live()) give(gathered);
+    if (gathered_.is_live() && !gathers_ahead_) give(gathered_);
   }
   /// The bytes that each layer saves, in chunks of the common size.
   void declare_activations()
@@ -241,7 +262,7 @@ class rank_training {
     const bool scatters = is_kept ? it.finishes_gradient : it.makes_gradient;
     if (scatters) scatter(it);
     if (ranks_ > 1 && (it.reads || (is_kept && scatters)))
-      freed_at_[it.unit] = backend_.record(scatters ? collective_ : agent::compute);
+      freed_at_[it.unit] = backend_.record(scatters ? sums_ : agent::compute);
   }
   void compute(const act& it, std::uint32_t access_index)
   {
@@ -259,10 +280,10 @@ class rank_training {
   void scatter(const act& it)
   {
     if (ranks_ > 1) {
-      follow(collective_, backend_.record(agent::compute));
-      collect(it);
+      follow(sums_, backend_.record(agent::compute));
+      collect(it, sums_);
     }
-    for (const tensor<bf16> each : chunks_[it.id].parts()) finish(it, manager_.gradient(each, collective_));
+    for (const tensor<bf16> each : chunks_[it.id].parts()) finish(it, manager_.gradient(each, sums_));
   }
 
   /// Starts the gathers that may begin before this act.
@@ -273,21 +294,29 @@ class rank_training {
       const act& it = acts[next_gather_];
       if (!it.gathers) continue;
       if (it.gathered_at > now) return;
-      std::array<pin_type, 2> pins;  // released before the next gather begins, so that nobody waits for later ones
-      for (std::size_t index = 0; const tensor<bf16> each : chunks_[it.id].parts())
-        pins[index++] = manager_.acquire(each, access::read, collective_);
-      follow(collective_, freed_at_[it.unit]);
-      collect(it);
-      gathered_at_[it.unit] = backend_.record(collective_);
+      gather(it);
     }
   }
-  void collect(const act& it)
+  void gather(const act& it)
+  {
+    std::array<pin_type, 2> pins;  // released before the next gather begins, so that nobody waits for later ones
+    for (std::size_t index = 0; const tensor<bf16> each : chunks_[it.id].parts())
+      pins[index++] = manager_.acquire(each, access::read, collective_);
+    follow(collective_, freed_at_[it.unit]);
+    collect(it, collective_);
+    gathered_at_[it.unit] = backend_.record(collective_);
+  }
+  /// Sums and gathers share the network of the rank: the one that was given later gets the time that is left.
+  void collect(const act& it, agent stream)
   {
     if (manager_.rehearsing()) return;
     const std::uint64_t nanoseconds = ring_nanoseconds(it.id);
-    backend_.advance(collective_, nanoseconds);
+    const std::uint64_t begin = std::max(backend_.clock(stream), backend_.now());
+    port_.forget_before(backend_.now());
+    const std::uint64_t end = port_.serve(begin, nanoseconds, bytes{nanoseconds});
+    backend_.advance(stream, end - begin);
     collective_busy_ += nanoseconds;
-    timeline_.gathering.push_back(work(it, backend_.clock(collective_), nanoseconds));
+    timeline_.gathering.push_back(work(it, end, end - begin));
   }
   void follow(agent stream, event point)
   {
@@ -321,8 +350,13 @@ class rank_training {
   bool updates_late_;
   std::vector<tensor_handle> first_;
   std::vector<std::uint64_t> updates_;  // by group, on the host [ns]
-  agent collective_;
+  bool gathers_ahead_;                  // for the next pass, while sums of this one are under way
+  agent collective_;                    // gathers
+  agent sums_;
+  backend::shared_bandwidth port_{1e9};  // a byte for each nanosecond of a collective
+  lease_type gathered_;
   std::vector<own_chunk> chunks_;
+  std::vector<std::uint32_t> group_of_;           // by ordinal of the tensors
   std::vector<std::vector<tensor<bf16>>> saved_;  // by layer
   std::vector<activation_pin> held_;
   std::vector<lease_type> leases_;

@@ -145,6 +145,33 @@ template <class Training>
 
 }  // namespace detail
 
+/// The script of a rank's passes. Over ranks and without a norm, the step before gathers as many of the last groups as
+/// the network has time for while a backward pass computes, beside the sums and gathers of that pass. If it gathered
+/// more, the first groups of the next pass would wait for these.
+/// @throws   as training_script
+[[nodiscard]] inline training_script script_of(const parameter_groups& groups, const layer_activations& activations,
+                                               const workload::rank_share& share, const rank_settings& settings)
+{
+  const double flops_per_second = share.rates.device_flops_per_second * settings.reached_share;
+  training_script plain{groups, activations, flops_per_second, settings.gather_units};
+  if (share.ranks == 1 || settings.takes_norm) return plain;
+  const group_times exchange = exchange_of(share, settings);
+  double idle = 0;
+  double longest = 0;
+  bool is_backward = false;
+  for (const act& it : plain.acts()) {
+    is_backward = is_backward || it.kind == act_kind::backward;
+    if (it.kind != act_kind::use || !is_backward) continue;
+    const auto ring = static_cast<double>(exchange.nanoseconds(bytes{2 * groups.elements_of(it.id)}));
+    longest = std::max(longest, ring);
+    idle += static_cast<double>(it.nanoseconds);
+    idle -= ring * ((it.gathers ? 1 : 0) + (it.finishes_gradient ? 1 : 0));
+  }
+  if (longest <= 0 || idle < longest) return plain;
+  const auto ahead = static_cast<std::uint32_t>(std::min(idle / longest, 1.0 * most_gather_units));
+  return {groups, activations, flops_per_second, settings.gather_units, ahead};
+}
+
 /// Trains a transformer on one representative rank of a machine, in virtual time, until its steps repeat.
 ///
 /// Only bookkeeping is allocated, so the model may have any size. The same arguments give the same answer. Policies
@@ -173,8 +200,7 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
   using training_type = rank_training<Eviction, Transfer>;
   settings.check(), share.check();
   const parameter_groups groups{shape, setup, own_elements(settings.chunk_elements) * share.ranks};
-  const training_script script{groups, activations, share.rates.device_flops_per_second * settings.reached_share,
-                               settings.gather_units};
+  const training_script script = script_of(groups, activations, share, settings);
   training_forecast result;
   result.capacity = capacities_of(share, settings);
   const auto rehearse = [&](per_tier<bytes> capacity) {

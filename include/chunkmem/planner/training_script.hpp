@@ -43,6 +43,7 @@ struct act {
   std::uint32_t gathered_at = 0;   ///< of a use that gathers: the gather begins before this act, at the latest its own
   bool reads = false;              ///< the use wants the weights
   bool gathers = false;            ///< its weights are not in a unit yet
+  bool is_ahead = false;           ///< the step before has gathered its weights
   bool makes_gradient = false;     ///< the group's gradient is written, or added to
   bool finishes_gradient = false;  ///< nothing is added to it afterwards
 };
@@ -72,13 +73,16 @@ class training_script {
 
   /// @param flops_per_second   of one device, as reached   @param units   of gathered weights, from least_units to
   ///   most_units
-  training_script(const parameter_groups& groups, bool recomputes, double flops_per_second, std::uint32_t units = 3)
-      : training_script{groups, layer_activations::all(groups.stages() - 2, recomputes), flops_per_second, units}
+  /// @param ahead   groups that the step before has gathered: the last ones of the forward pass, each in a unit of its
+  ///   own. Fewer where three units would not be left
+  training_script(const parameter_groups& groups, bool recomputes, double flops_per_second, std::uint32_t units = 3,
+                  std::uint32_t ahead = 0)
+      : training_script{groups, layer_activations::all(groups.stages() - 2, recomputes), flops_per_second, units, ahead}
   {
   }
   /// @throws config_error   activations has not an entry for each layer
   training_script(const parameter_groups& groups, layer_activations activations, double flops_per_second,
-                  std::uint32_t units = 3)
+                  std::uint32_t units = 3, std::uint32_t ahead = 0)
       : groups_{groups},
         units_{std::clamp(units, least_units, most_units)},
         activations_{std::move(activations)},
@@ -93,7 +97,7 @@ class training_script {
     make_backward(layers, ends);
     mark_gradients();
     mark_kept();
-    mark_gathers();
+    mark_gathers(ahead);
   }
 
   [[nodiscard]] std::span<const act> acts() const noexcept { return acts_; }
@@ -109,6 +113,17 @@ class training_script {
   [[nodiscard]] bool keeps(std::uint32_t group) const noexcept { return is_kept_[group] != 0; }
   /// Groups for which that holds.
   [[nodiscard]] std::uint32_t kept() const noexcept { return kept_; }
+  /// A step gathers groups for the next one.
+  [[nodiscard]] bool gathers_ahead() const noexcept
+  {
+    return std::ranges::any_of(acts_, [](const act& it) { return it.is_ahead; });
+  }
+  /// The use whose weights the step before has gathered, for this group; or null.
+  [[nodiscard]] const act* ahead(std::uint32_t group) const noexcept
+  {
+    const auto found = std::ranges::find_if(acts_, [&](const act& it) { return it.is_ahead && it.id == group; });
+    return found == acts_.end() ? nullptr : &*found;
+  }
   /// Computing, without updates [ns].
   [[nodiscard]] std::uint64_t nanoseconds() const noexcept
   {
@@ -286,9 +301,24 @@ class training_script {
     std::uint32_t next = nothing;  ///< act that reads it next
     std::uint32_t free_from = 0;   ///< act after its last use
     bool is_kept = false;          ///< for a gradient that has begun
+    bool is_ahead = false;         ///< until its first use
   };
 
-  void mark_gathers()
+  /// The last groups that the forward pass begins with are there, each in a unit of its own.
+  void place_ahead(std::span<unit_content> units, std::uint32_t ahead) const
+  {
+    constexpr std::uint32_t of_a_pass = 3;
+    if (units.size() <= kept_ + of_a_pass) return;
+    ahead = std::min(ahead, static_cast<std::uint32_t>(units.size()) - kept_ - of_a_pass);
+    std::vector<std::uint32_t> first;  // uses, one for each group
+    std::vector<std::uint8_t> seen(groups_.groups(), 0);
+    for (std::uint32_t index = 0; index < acts_.size() && acts_[index].kind != act_kind::backward; ++index)
+      if (acts_[index].reads && std::exchange(seen[acts_[index].id], std::uint8_t{1}) == 0) first.push_back(index);
+    for (std::size_t unit = units.size(); ahead > 0 && !first.empty(); --ahead, first.pop_back())
+      units[--unit] = {acts_[first.back()].id, first.back(), 0, false, true};
+  }
+
+  void mark_gathers(std::uint32_t ahead)
   {
     std::vector<std::uint32_t> next_read(acts_.size(), nothing);
     std::vector<std::uint32_t> next_of(groups_.groups(), nothing);
@@ -301,6 +331,7 @@ class training_script {
       next_of[it.id] = static_cast<std::uint32_t>(index);
     }
     std::vector<unit_content> units(units_);
+    place_ahead(units, ahead);
     std::uint32_t last_unit = 0;
     std::uint32_t last_gather = 0;
     for (std::uint32_t index = 0; index < acts_.size(); ++index) {
@@ -310,8 +341,9 @@ class training_script {
       unit_content& unit = units[it.unit];
       it.gathers = it.reads && unit.group != it.id;
       if (it.gathers) it.gathered_at = last_gather = std::max(unit.free_from, last_gather);
+      it.is_ahead = unit.is_ahead;
       const bool is_kept = begins_to_keep(it) || (unit.is_kept && !it.finishes_gradient);
-      unit = {is_kept || next_read[index] != nothing ? it.id : nothing, next_read[index], index + 1, is_kept};
+      unit = {is_kept || next_read[index] != nothing ? it.id : nothing, next_read[index], index + 1, is_kept, false};
       last_unit = it.unit;
     }
   }
@@ -320,18 +352,18 @@ class training_script {
     return it.makes_gradient && !it.finishes_gradient && keeps(it.id);
   }
   /// The unit that has this group, or the unit whose group is read again latest. Never the unit in use before, nor one
-  /// that keeps a gradient.
+  /// that keeps a gradient or has a group of the step before.
   [[nodiscard]] static std::uint32_t unit_of(std::span<const unit_content> units, std::uint32_t group,
                                              std::uint32_t last) noexcept
   {
     std::uint32_t found = last;
     do found = (found + 1) % static_cast<std::uint32_t>(units.size());
-    while (units[found].is_kept);
+    while (units[found].is_kept || units[found].is_ahead);
     for (std::uint32_t index = 0; index < units.size(); ++index) {
       if (units[index].group == group) return index;
       const bool is_better = units[index].next > units[found].next || (units[index].next == units[found].next &&
                                                                        units[index].free_from < units[found].free_from);
-      if (index != last && !units[index].is_kept && is_better) found = index;
+      if (index != last && !units[index].is_kept && !units[index].is_ahead && is_better) found = index;
     }
     return found;
   }
