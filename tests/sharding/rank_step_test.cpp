@@ -138,8 +138,8 @@ constexpr sharding::sharding_options stages[] = {{.divided = sharding::zero_1},
 /// Weights behind three steps, which `make(trainer)` gives a function for. Copy `fatal` of rank 1 fails, from step
 /// `in_step` to the next one, and each call is made again. @return   what went wrong, or nothing
 template <class Make>
-std::string run(const sharding::sharding_options& divided, std::uint32_t in_step, std::uint64_t fatal, std::vector<float>& found,
-                std::uint64_t& copies, std::uint32_t& failures, Make make)
+std::string run(const sharding::sharding_options& divided, std::uint32_t in_step, std::uint64_t fatal,
+                std::vector<float>& found, std::uint64_t& copies, std::uint32_t& failures, Make make)
 {
   std::vector<std::string> complaints(ranks);
   const collective::thread_group group{ranks, {}};

@@ -265,7 +265,9 @@ class rank_step {
   {
     if (m_.rehearsing()) return in_order ? make_new(ordinal) : make_new_ahead(ordinal);
     if (units_[units_.trained(ordinal)].is_kept)
-      m_.updates().gradients().begin_update();  // also in a step that is skipped: a gather that fails leaves a unit without bytes
+      m_.updates()
+          .gradients()
+          .begin_update();  // also in a step that is skipped: a gather that fails leaves a unit without bytes
     if (in_order) {
       is_passed_.resize(units_.size());
       is_passed_[ordinal] = 1;
@@ -422,8 +424,8 @@ class rank_step {
     gradient_measure found;
     driver.read_gradient(unit.share, [&](const std::byte* gradient, auto place) {
       constexpr bool has_bytes = Manager::engine_type::has_bytes;  // else there is nothing to measure, and it is 0
-      found = measure_.take(plan_, ranks.rank(), index, unit.gradient_type, has_bytes ? gradient : nullptr, workers,
-                            place);
+      found =
+          measure_.take(plan_, ranks.rank(), index, unit.gradient_type, has_bytes ? gradient : nullptr, workers, place);
     });
     return found;
   }
