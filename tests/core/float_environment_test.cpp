@@ -108,6 +108,21 @@ TEST_CASE("a caller who flushes denormals gets them inside, and his settings bac
     CHECK(after == (0x1f80U | extra));
   }
 }
+
+TEST_CASE("denormals are zeros in flush mode, and the mode of before comes back", "[core]")
+{
+  const unsigned before = __builtin_ia32_stmxcsr();
+  float made = 1;
+  float taken = 1;
+  {
+    const float_environment fast{float_environment::settings::flushing()};
+    made = product(0x1p-100F, 0x1p-40F);
+    taken = product(0x1p-140F, 0x1p40F);
+  }
+  CHECK(made == 0.0F);
+  CHECK(taken == 0.0F);
+  CHECK(__builtin_ia32_stmxcsr() == before);
+}
 #endif
 
 }  // namespace float_environment_test

@@ -4,7 +4,9 @@
 #include <support/catch.hpp>
 #include <support/hostile.hpp>
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <vector>
 
@@ -50,7 +52,9 @@ TEST_CASE("lanes are worked on as single numbers are", "[core]")
   check([](const auto& a, const auto& b, const auto&) { return strict_fp::product(a, b); });
   check([](const auto& a, const auto& b, const auto&) { return strict_fp::quotient(a, b); });
   check([](const auto& a, const auto& b, const auto& c) { return strict_fp::fused(a, b, c); });
-  check([](const auto& a, const auto& b, const auto& c) { return strict_fp::zero_where_less(a, b, c); });
+  check([](const auto& a, const auto& b, const auto& c) { return strict_fp::fused(a, b, strict_fp::product(a, c)); });
+  check([](const auto& a, const auto& b, const auto&) { return strict_fp::zero_below(a, b); });
+  check([](const auto& a, const auto&, const auto&) { return strict_fp::with_one_nan(a); });
   check([](const auto& a, const auto&, const auto&) { return strict_fp::negative(a); });
 }
 
@@ -62,6 +66,26 @@ TEST_CASE("numbers are cut to a range, and NaN stays", "[core]")
   CHECK(cut[1] == 0.25F);
   CHECK(std::isnan(cut[2]));
   CHECK(cut[3] == 0.5F);
+}
+
+TEST_CASE("a small number becomes +0, and every NaN becomes one", "[core]")
+{
+  const auto bits = [](float value) { return std::bit_cast<std::uint32_t>(value); };
+  CHECK(bits(strict_fp::zero_below(-0x1.fffffep-101F, 0x1p-100F)) == 0);
+  CHECK(bits(strict_fp::zero_below(-0.0F, 0x1p-100F)) == 0);
+  CHECK(strict_fp::zero_below(-0x1p-100F, 0x1p-100F) == -0x1p-100F);
+  CHECK(std::isnan(strict_fp::zero_below(std::nanf(""), INFINITY)));
+  CHECK(strict_fp::zero_below(-INFINITY, INFINITY) == -INFINITY);
+  for (const std::uint32_t nan : {0x7f800001U, 0xff800001U, 0x7fffffffU, 0xffc00000U})
+    CHECK(bits(strict_fp::with_one_nan(std::bit_cast<float>(nan))) == 0x7fc00000U);
+  CHECK(strict_fp::with_one_nan(-INFINITY) == -INFINITY);
+}
+
+TEST_CASE("both products of a sum are rounded first", "[core]")
+{
+  const volatile float third = 1.0F / 3;
+  const float square = third * third;
+  CHECK(strict_fp::sum_of_products(third * third, -square) == 0.0F);
 }
 
 TEST_CASE("a number is in each lane, zero with its sign", "[core]")

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace numerics {
+namespace numerics_cases {
 
 namespace cm = chunkmem;
 
@@ -115,8 +115,8 @@ std::uint64_t run_case(const Kernel& kernel, const parameter_case& it, std::size
   return print.value();
 }
 
-/// `report(name, fingerprint)` for every kind of parameter and every kernel.
-template <class Executor, class Report>
+/// `report(name, fingerprint)` for every kind of parameter and every kernel, by one version of the numerics.
+template <cm::optimizer::numerics Rule, class Executor, class Report>
 void run_all(cm::optimizer::instruction_set set, std::size_t elements, std::uint64_t steps, Executor& workers,
              Report report)
 {
@@ -127,13 +127,15 @@ void run_all(cm::optimizer::instruction_set set, std::size_t elements, std::uint
     };
     const opt::adam_storage of_adam{it.states, it.masters, set};
     const opt::sgd_storage of_sgd{it.states, it.masters, set};
-    run("adam", opt::adam{{}, of_adam});
-    run("adamw", opt::adam{{.weight_decay = 0.1F}, of_adam});
-    run("adam_l2", opt::adam{{.weight_decay = 0.1F, .decoupled = false}, of_adam});
-    run("sgd", opt::sgd{{.weight_decay = 0.1F}, of_sgd});
-    run("sgd_nesterov", opt::sgd{{.nesterov = true}, of_sgd});
-    if (it.states == cm::dtype::float32) run("sgd_plain", opt::sgd{{.momentum = 0.0F}, of_sgd});
+    using adam = opt::basic_adam<Rule>;
+    using sgd = opt::basic_sgd<Rule>;
+    run("adam", adam{{}, of_adam});
+    run("adamw", adam{{.weight_decay = 0.1F}, of_adam});
+    run("adam_l2", adam{{.weight_decay = 0.1F, .decoupled = false}, of_adam});
+    run("sgd", sgd{{.weight_decay = 0.1F}, of_sgd});
+    run("sgd_nesterov", sgd{{.nesterov = true}, of_sgd});
+    if (it.states == cm::dtype::float32) run("sgd_plain", sgd{{.momentum = 0.0F}, of_sgd});
   }
 }
 
-}  // namespace numerics
+}  // namespace numerics_cases

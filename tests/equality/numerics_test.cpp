@@ -2,6 +2,7 @@
 #include "numerics_cases.hpp"
 
 #include <chunkmem/optimizer/thread_pool.hpp>
+#include <chunkmem/optimizer/version_1.hpp>
 #include <support/catch.hpp>
 
 #include <cmath>
@@ -17,12 +18,12 @@ namespace {
 
 using prints = std::map<std::string, std::uint64_t>;
 
-template <class Executor>
+template <cm::optimizer::numerics Rule = cm::optimizer::numerics::version_2, class Executor>
 prints prints_of(instruction_set set, std::size_t elements, Executor& workers)
 {
   prints all;
-  numerics::run_all(set, elements, 3, workers,
-                    [&](const std::string& name, std::uint64_t print) { all[name] = print; });
+  numerics_cases::run_all<Rule>(set, elements, 3, workers,
+                                [&](const std::string& name, std::uint64_t print) { all[name] = print; });
   return all;
 }
 
@@ -54,18 +55,35 @@ TEST_CASE("every instruction set gives the same bits for every kind of parameter
   }
 }
 
+TEST_CASE("each version of the numerics has the bits that it had when it was made", "[equality]")
+{
+  chunkmem::serial alone;
+  const auto pin_of = [](const prints& all) {
+    std::uint64_t pin = 0xcbf29ce484222325U;
+    for (const auto& [name, print] : all) pin = (pin ^ print) * 0x100000001b3U;
+    return pin;
+  };
+  using enum cm::optimizer::numerics;
+  for (const instruction_set set : instruction_sets) {
+    if (!is_available(set)) continue;
+    INFO(name_of(set));
+    CHECK(pin_of(prints_of<version_1>(set, 1'100, alone)) == 0x74608cfe55d5dd3U);
+    CHECK(pin_of(prints_of<version_2>(set, 1'100, alone)) == 0x6a1425c1dbeb1cbbU);
+  }
+}
+
 TEST_CASE("one, two and three threads give the same bits", "[equality]")
 {
   chunkmem::serial alone;
   constexpr std::size_t elements = 32768 + 4096 + 77;
   const adam kernel{{.weight_decay = 0.1F}, {.moments = cm::dtype::bfloat16}};
-  for (const numerics::parameter_case& it : numerics::parameter_cases()) {
+  for (const numerics_cases::parameter_case& it : numerics_cases::parameter_cases()) {
     if (it.states != cm::dtype::bfloat16 || !it.masters || it.value == cm::dtype::float16) continue;
-    const std::uint64_t expected = numerics::run_case(kernel, it, elements, 2, alone);
+    const std::uint64_t expected = numerics_cases::run_case(kernel, it, elements, 2, alone);
     for (const unsigned threads : {1U, 2U, 3U}) {
       thread_pool pool{threads};
-      INFO(numerics::name_of(it) << ", threads: " << threads);
-      CHECK(numerics::run_case(kernel, it, elements, 2, pool) == expected);
+      INFO(numerics_cases::name_of(it) << ", threads: " << threads);
+      CHECK(numerics_cases::run_case(kernel, it, elements, 2, pool) == expected);
     }
   }
 }

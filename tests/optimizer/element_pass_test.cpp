@@ -4,6 +4,7 @@
 #include <chunkmem/core/float_environment.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
+#include <chunkmem/optimizer/version_1.hpp>
 #include <chunkmem/tensor/philox.hpp>
 #include <support/catch.hpp>
 #include <support/hostile.hpp>
@@ -15,6 +16,7 @@
 #include <cstdint>
 #include <cstring>
 #include <iostream>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -121,7 +123,8 @@ struct parameter {
   }
   /// The same in the plainest way, element by element.
   template <class Work>
-  void update_plainly(const Work& work, const gradient_transform& how, const cm::rounding_key& key, std::uint64_t first)
+  [[gnu::noinline]] void update_plainly(const Work& work, const gradient_transform& how, const cm::rounding_key& key,
+                                        std::uint64_t first)
   {
     for (std::size_t index = 0; index < size; ++index) {
       const float stored = read(slopes(), is.gradient, index);
@@ -164,8 +167,8 @@ template <class LaneWork, class Work>
 std::uint64_t compare(instruction_set set, const LaneWork& vectors, const Work& singles, std::uint64_t elements,
                       std::uint64_t seed)
 {
+  using environment = cm::float_environment::settings;
   constexpr std::size_t states = LaneWork::states;
-  const cm::float_environment fixed;
   support::dice random{seed};
   const std::vector<kind> kinds = all_kinds();
   std::uint64_t done = 0;
@@ -179,7 +182,12 @@ std::uint64_t compare(instruction_set set, const LaneWork& vectors, const Work& 
                            support::scrambled(seed) + 3000 * done};
     parameter<states> plain = fast;
     element_pass<LaneWork>{vectors, fast.streams(key, first), &how}.run(set, fast.size);
-    plain.update_plainly(singles, how, key, first);
+    {
+      // singles in flush mode, of every other parameter, where the rule allows it
+      const bool flushes = LaneWork::rule == numerics::version_2 && random.below(2) == 0;
+      const cm::float_environment mode{flushes ? environment::flushing() : environment{}};
+      plain.update_plainly(singles, how, key, first);
+    }
     INFO(name_of(is.value) << ", gradient " << name_of(is.gradient) << ", states " << name_of(is.states) << ", "
                            << (is.has_master ? "master, " : "") << (is.is_fresh ? "fresh, " : "")
                            << (is.in_place ? "in place, " : "") << fast.size << " elements");
@@ -190,22 +198,38 @@ std::uint64_t compare(instruction_set set, const LaneWork& vectors, const Work& 
   return done;
 }
 
+/// Both kinds of Adam and all of SGD. @param elements   of each set
+template <numerics Rule>
+std::uint64_t compare_rule(instruction_set set, std::uint64_t elements)
+{
+  using adams = adam_arithmetic<Rule>;
+  using sgds = sgd_arithmetic<Rule>;
+  const step_settings settings{1e-2F, 3};
+  const typename adams::factors decoupled{{.weight_decay = 0.1F}, settings};
+  const typename adams::factors coupled{{.weight_decay = 0.1F, .decoupled = false}, {40.0F, 3}};
+  const typename sgds::factors steep{{.momentum = 0.9F, .weight_decay = 0.1F, .dampening = 0.1F}, settings};
+  const std::uint64_t each = elements / 3;
+  std::uint64_t done = 0;
+  using of_adam = typename adams::lane_work;
+  using of_sgd = typename sgds::template lane_work<1>;
+  done += compare(set, of_adam{decoupled, false}, typename adams::template work<false>{decoupled}, each, 1);
+  done += compare(set, of_adam{coupled, true}, typename adams::template work<true>{coupled}, each, 2);
+  done += compare(set, of_sgd{steep, false}, typename sgds::template momentum_work<false>{steep}, each / 3, 3);
+  done += compare(set, of_sgd{steep, true}, typename sgds::template momentum_work<true>{steep}, each / 3, 4);
+  done +=
+      compare(set, typename sgds::template lane_work<0>{steep, false}, typename sgds::plain_work{steep}, each / 3, 5);
+  return done;
+}
+
+/// @param elements   of all sets by version 2; a tenth of them by version 1
 std::uint64_t compare_all(std::uint64_t elements)
 {
   std::uint64_t done = 0;
   for (const instruction_set set : instruction_sets) {
     if (!is_available(set)) continue;
     INFO(name_of(set));
-    const std::uint64_t each = elements / 12;  // of four sets, two kinds of Adam and all of SGD
-    const step_settings settings{1e-2F, 3};
-    const adam_factors decoupled{{.weight_decay = 0.1F}, settings};
-    const adam_factors coupled{{.weight_decay = 0.1F, .decoupled = false}, {40.0F, 3}};
-    const sgd_factors steep{{.momentum = 0.9F, .weight_decay = 0.1F, .dampening = 0.1F}, settings};
-    done += compare(set, adam_lane_work{decoupled, false}, adam_work<false>{decoupled}, each, 1);
-    done += compare(set, adam_lane_work{coupled, true}, adam_work<true>{coupled}, each, 2);
-    done += compare(set, sgd_lane_work<1>{steep, false}, momentum_sgd_work<false>{steep}, each / 3, 3);
-    done += compare(set, sgd_lane_work<1>{steep, true}, momentum_sgd_work<true>{steep}, each / 3, 4);
-    done += compare(set, sgd_lane_work<0>{steep, false}, plain_sgd_work{steep}, each / 3, 5);
+    done += compare_rule<numerics::version_2>(set, elements / std::size(instruction_sets));
+    done += compare_rule<numerics::version_1>(set, elements / std::size(instruction_sets) / 10);
   }
   std::cout << done << " random updates equal those of single elements\n";
   return done;

@@ -3,6 +3,7 @@
 
 #include <support/catch.hpp>
 #include <support/hostile.hpp>
+#include <support/oracles/plain_updates.hpp>
 
 #include <cmath>
 #include <vector>
@@ -79,9 +80,8 @@ TEST_CASE("sgd follows the plain sum of gradients in double precision", "[optimi
   }
 }
 
-TEST_CASE("sgd equals its scalar twin bit for bit on every instruction set, whatever the numbers", "[optimizer]")
+TEST_CASE("sgd equals the page's formulas bit for bit on every instruction set, whatever the numbers", "[optimizer]")
 {
-  using cm::optimizer::detail::settled;
   for (const instruction_set set : cm::optimizer::instruction_sets) {
     if (!cm::optimizer::is_available(set)) continue;
     for (const sgd_options& options : variants) {
@@ -94,16 +94,13 @@ TEST_CASE("sgd equals its scalar twin bit for bit on every instruction set, what
       for (std::uint64_t step = 1; step <= 6; ++step) {
         const std::vector<float> gradient = support::hostile_numbers(count, 200 + step);
         update(kernel, parameter, velocity, gradient, step);
-        const volatile float rate = 0.01F * options.rate_factor;
-        for (std::size_t index = 0; index < count; ++index) {
-          const float slope = std::fma(options.weight_decay, twin[index], gradient[index]);
-          const volatile float rest = (1.0F - options.dampening) * slope;  // volatile: no compiler may contract across
+        const support::oracle::sgd_step scalar{
+            {options.momentum, options.weight_decay, options.dampening, options.nesterov, options.rate_factor}, 0.01F};
+        for (std::size_t index = 0; index < count; ++index)
           if (options.momentum > 0.0F)
-            twin_velocity[index] = settled(std::fma(options.momentum, twin_velocity[index], rest));
-          const float ahead =
-              options.nesterov ? std::fma(options.momentum, twin_velocity[index], slope) : twin_velocity[index];
-          twin[index] = settled(std::fma(-rate, options.momentum > 0.0F ? ahead : slope, twin[index]));
-        }
+            scalar.update(twin[index], gradient[index], twin_velocity[index]);
+          else
+            scalar.update(twin[index], gradient[index]);
         REQUIRE(support::same_bits(parameter, twin));
         REQUIRE(support::same_bits(velocity, twin_velocity));
       }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <support/oracles/plain_updates.hpp>
+
 #include <algorithm>
 #include <array>
-#include <cfloat>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -159,33 +160,13 @@ class training {
     }
     return static_cast<float>(std::min(1.0, static_cast<double>(now.clip) / (std::sqrt(squares) + 1e-6)));
   }
-  [[nodiscard]] static double power(double base, std::uint64_t exponent) noexcept
-  {
-    double result = 1;
-    for (; exponent > 0; exponent /= 2, base *= base)
-      if (exponent % 2 == 1) result *= base;
-    return result;
-  }
-  [[nodiscard]] static float settled(float value) noexcept
-  {
-    return std::fabs(value) < FLT_MIN ? std::copysign(0.0F, value) : value;
-  }
   void update(const step& now, std::size_t tensor, float factor)
   {
-    constexpr float beta1 = 0.9F, beta2 = 0.999F, epsilon = 1e-8F;
     weight& it = weights_[tensor];
-    ++it.updates;
-    const float rate = learning_rate / static_cast<float>(1.0 - power(static_cast<double>(beta1), it.updates));
-    const float scale = 1.0F / std::sqrt(static_cast<float>(1.0 - power(static_cast<double>(beta2), it.updates)));
-    const float keep = std::fma(-learning_rate, weight_decay, 1.0F);
+    const support::oracle::adam_step step{{.weight_decay = weight_decay}, learning_rate, ++it.updates};
     for (std::size_t element = 0; element < sizes[tensor]; ++element) {
-      const float slope = settled(gradient(now, tensor, element) * factor);
-      const float momentum = settled(std::fma(beta1, it.momentum[element], (1.0F - beta1) * slope));
-      const float variance = settled(std::fma(beta2, it.variance[element], (1.0F - beta2) * (slope * slope)));
-      const float divisor = std::fma(std::sqrt(variance), scale, epsilon);
-      it.momentum[element] = momentum;
-      it.variance[element] = variance;
-      it.value[element] = settled(std::fma(-rate, momentum / divisor, keep * it.value[element]));
+      const float slope = support::oracle::transformed(gradient(now, tensor, element), factor, 0.0F);
+      step.update(it.value[element], slope, it.momentum[element], it.variance[element]);
     }
   }
 

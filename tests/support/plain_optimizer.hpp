@@ -2,10 +2,10 @@
 #pragma once
 
 #include <support/mixed_model.hpp>
+#include <support/oracles/plain_updates.hpp>
 
 #include <algorithm>
 #include <bit>
-#include <cfloat>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -51,10 +51,7 @@ struct rounded {
   void set(std::uint64_t index, float value) const noexcept { data[index] = rounded_to(kind, value); }
 };
 
-[[nodiscard]] inline float without_denormals(float value) noexcept
-{
-  return std::fabs(value) < FLT_MIN ? std::copysign(0.0F, value) : value;
-}
+using oracle::without_denormals;
 
 enum class norm_kind : std::uint8_t { l1, l2, linf };
 
@@ -137,47 +134,21 @@ struct plain_settings {
   float momentum = 0.9F;  ///< of SGD
 };
 
-/// By squaring, from the lowest bit of the exponent up.
-[[nodiscard]] inline double power_of(double base, std::uint64_t exponent) noexcept
-{
-  double power = 1;
-  for (; exponent > 0; exponent /= 2, base *= base)
-    if (exponent % 2 == 1) power *= base;
-  return power;
-}
-
 /// One update of one parameter in single precision.
 inline void plain_update(rule which, const plain_settings& with, float learning_rate, std::uint64_t number,
                          std::span<float> parameter, std::span<const float> gradient, std::span<float> first,
                          std::span<float> second)
 {
-  const float rate = learning_rate * with.rate_factor;
   if (which == rule::sgd) {
-    for (std::size_t index = 0; index < parameter.size(); ++index) {
-      const float slope = std::fma(with.weight_decay, parameter[index], gradient[index]);
-      const float velocity = std::fma(with.momentum, first[index], slope);
-      first[index] = without_denormals(velocity);
-      parameter[index] = without_denormals(std::fma(-rate, velocity, parameter[index]));
-    }
+    const oracle::sgd_step step{{with.momentum, with.weight_decay, 0.0F, false, with.rate_factor}, learning_rate};
+    for (std::size_t index = 0; index < parameter.size(); ++index)
+      step.update(parameter[index], gradient[index], first[index]);
     return;
   }
-  constexpr float beta1 = 0.9F;
-  constexpr float beta2 = 0.999F;
-  constexpr float epsilon = 1e-8F;
-  const float step = rate / static_cast<float>(1.0 - power_of(static_cast<double>(beta1), number));
-  const float scale = 1.0F / std::sqrt(static_cast<float>(1.0 - power_of(static_cast<double>(beta2), number)));
-  const float keep = std::fma(-rate, with.weight_decay, 1.0F);
-  const float tiny = static_cast<float>(std::sqrt(static_cast<double>(FLT_MIN) / static_cast<double>(1.0F - beta2)));
-  for (std::size_t index = 0; index < parameter.size(); ++index) {
-    const float momentum = without_denormals(std::fma(beta1, first[index], (1.0F - beta1) * gradient[index]));
-    const bool vanishes = std::fabs(gradient[index]) < tiny;
-    const float square = vanishes ? 0.0F : gradient[index] * gradient[index];
-    const float variance = without_denormals(std::fma(beta2, second[index], (1.0F - beta2) * square));
-    const float divisor = std::fma(std::sqrt(variance), scale, epsilon);
-    first[index] = momentum;
-    second[index] = variance;
-    parameter[index] = without_denormals(std::fma(-step, momentum / divisor, keep * parameter[index]));
-  }
+  const oracle::adam_step step{
+      {.weight_decay = with.weight_decay, .rate_factor = with.rate_factor}, learning_rate, number};
+  for (std::size_t index = 0; index < parameter.size(); ++index)
+    step.update(parameter[index], gradient[index], first[index], second[index]);
 }
 
 }  // namespace support::mixed

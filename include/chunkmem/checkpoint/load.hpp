@@ -223,7 +223,7 @@ class loaded_states {
       if (known != nullptr) (void)read_elements(from, *known, 0, item.size(), loaded.data(), item.type);
       const auto check = m.content().states().check_of(std::string_view{item.name}.substr(detail::state_prefix.size()));
       if (check != nullptr) check(loaded);
-      all_.emplace_back(item.state, std::move(loaded));
+      if (!item.is_constant) all_.emplace_back(item.state, std::move(loaded));
     }
   }
 

@@ -54,12 +54,13 @@ struct model_item {
   bool is_filled = true;         ///< it holds bytes now
   bool starts_at_zero = false;   ///< without bytes it reads as zeros
   std::span<std::byte> state{};  ///< of a registered state: the caller's bytes
+  bool is_constant = false;      ///< a load leaves the state as it is
   /// its saved pieces, in their order: the item itself; for a rank's share, runs of tensors
   std::vector<item_piece> pieces{};
   bool is_written = true;  ///< by this rank: another has the same bytes
 
   [[nodiscard]] bool is_state() const noexcept { return state.data() != nullptr; }
-  /// A registered number of one parameter: a checkpoint that does not name it has a zero.
+  /// A registered number of one parameter, or a constant: a checkpoint that does not name it has zeros.
   [[nodiscard]] bool may_be_absent() const noexcept { return is_state() && starts_at_zero; }
   /// A save leaves it out. @pre may_be_absent()
   [[nodiscard]] bool is_zero() const noexcept
@@ -220,6 +221,7 @@ template <class Manager, class ForEachParameter>
     name_rules::expect_state(name);
     model_item state{std::string{state_prefix} + std::string{name}, dtype::uint8, {content.size()}};
     state.state = content;
+    state.starts_at_zero = state.is_constant = m.content().states().is_constant(name);
     items.push_back(std::move(state));
   });
   add_states_by_tensor(m, for_each_parameter, items);
@@ -238,7 +240,7 @@ template <class Manager>
   });
 }
 
-/// Removes the counts of missed updates that are zero: a save does not store them.
+/// Removes the states that a save does not store: counts of missed updates and constants that are zero.
 inline void leave_out_zeros(std::vector<model_item>& items)
 {
   std::erase_if(items, [](const model_item& it) { return it.may_be_absent() && it.is_zero(); });

@@ -81,25 +81,23 @@ template <class Real>
   return result;
 }
 
+#if defined(__x86_64__) && !defined(__clang__)
+/// The same where nothing else reads `added`: the sum takes its register, and `right` may stay in memory.
+template <class Real>
+  requires(lane_count<Real> >= 8)
+[[nodiscard, gnu::always_inline]] inline Real fused(const Real& left, const Real& right, Real&& added) noexcept
+{
+  Real result = added;
+  asm("vfmadd231ps %2, %1, %0" : "+v"(result) : "v"(left), "vm"(right));
+  return result;
+}
+#endif
+
 /// left * right, for each lane. @pre as for one single: it feeds no sum except through `fused`
-///
-/// By `fused` with -0, which has the same bits: Zen 4 takes twice as long to multiply where a denormal comes in or out,
-/// and no longer where it adds as well.
 template <class Real>
   requires(lane_count<Real> > 0)
 [[nodiscard, gnu::always_inline]] inline Real product(const Real& left, const Real& right) noexcept
 {
-#if defined(__x86_64__)
-  if constexpr (lane_count<Real> >= 8) {
-#if defined(__clang__)
-    float zero = -0.0F;
-    asm("" : "+x"(zero));  // else clang multiplies all the same
-    return fused(left, right, zero - Real{});
-#else
-    return fused(left, right, __builtin_bit_cast(Real, lane_bits<lane_count<Real>>{} + 0x80000000U));
-#endif
-  }
-#endif
   return left * right;
 }
 
@@ -111,80 +109,49 @@ template <class Real>
   return -value;
 }
 
-/// `value`, or 0 where left < right. NaN is not less.
-[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE inline float zero_where_less(float left, float right,
-                                                                                    float value) noexcept
+/// `value`, or +0 where its magnitude is below `least`. NaN stays as it is.
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE inline float zero_below(float value, float least) noexcept
 {
-  const std::uint32_t keep = is_less(left, right) ? 0U : ~0U;
+  const std::uint32_t keep = is_less(magnitude(value), least) ? 0U : ~0U;
   return bits_as<float>(bits_as<std::uint32_t>(value) & keep);
 }
 template <class Real>
   requires(lane_count<Real> > 0)
-[[nodiscard, gnu::always_inline]] inline Real zero_where_less(const Real& left, const Real& right,
-                                                              const Real& value) noexcept
+[[nodiscard, gnu::always_inline]] inline Real zero_below(const Real& value, const Real& least) noexcept
 {
-  return left < right ? Real{} : value;
+  using words = lane_bits<lane_count<Real>>;
+  words magnitude{};  // nvcc 13 fails at sums of constants here
+  magnitude += 0x7fffffffU;
+  return __builtin_bit_cast(Real, __builtin_bit_cast(words, value) & magnitude) < least ? Real{} : value;
 }
 
-/// Which quotients, multiplied by one factor and added to a number, are too small to change that number.
-///
-///     const auto limits = lost_quotients_of(factor);
-///     sum = fused(factor, quotient_unless_lost(over, under, sum, limits), sum);
-///
-/// The word of a positive normal number is 2^23 times its logarithm plus a bias of 127, to a tenth of an octave. The
-/// word of `over` less that of `under` is that of the quotient, without a bias. A quotient is lost below `least`, if it
-/// is also below the exponent of the sum, as a word, plus `distance`. Both are signed words. With a factor below 2^o,
-/// and a sum from 2^e on, quotients below 2^(e - o - 27) are lost.
-template <class Real>
-struct lost_quotients {
-  Real distance, least;
-};
-
-/// The limits of a factor.
-[[nodiscard]] CHUNKMEM_HOST_DEVICE inline lost_quotients<float> lost_quotients_of(float factor) noexcept
+/// `value`, or the NaN 0x7fc00000 for every NaN: processors and compilers pass on different ones.
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE inline float with_one_nan(float value) noexcept
 {
-  const std::uint32_t octave = (bits_as<std::uint32_t>(factor) >> 23U & 0xffU) + 1;  // the factor is below it
-  if (octave > 227) return {0.0F, bits_as<float>(0x80000000U)};                      // none
-  // A number in [2^e, 2^(e+1)) is 2^(e-24) or more away from its neighbours. A product below 2^(e-26) is no half of
-  // that, also where the quotient is a denormal that was rounded up. Beside a zero or a denormal only quotients that
-  // are zeros themselves are lost: they are below 2^-150.
-  const std::uint32_t octaves = octave < 124 ? 151 : octave + 27;
-  return {bits_as<float>(0U - (octaves << 23U)), bits_as<float>(0U - (125U << 23U))};
-}
-
-/// over / under. Where that is lost, a zero of the same sign may stand for it: processors take longer to divide where a
-/// denormal comes out. A single is divided in any case.
-/// Cost: a denormal beside a sum that is 0 or about as small is divided, which takes two or three times as long.
-/// @pre `under` is positive, or NaN; `over` is no denormal
-[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE inline float quotient_unless_lost(
-    float over, float under, float, const lost_quotients<float>&) noexcept
-{
-  return quotient(over, under);
+  return (bits_as<std::uint32_t>(value) & 0x7fffffffU) > 0x7f800000U ? bits_as<float>(0x7fc00000U) : value;
 }
 template <class Real>
   requires(lane_count<Real> > 0)
-[[nodiscard, gnu::always_inline]] inline Real quotient_unless_lost(const Real& over, const Real& under, const Real& sum,
-                                                                   const lost_quotients<Real>& limits) noexcept
+[[nodiscard, gnu::always_inline]] inline Real with_one_nan(const Real& value) noexcept
 {
-  using words = lane_bits<lane_count<Real>>;
-  using counts = typename vector_of<std::int32_t, lane_count<Real>>::type;
-  words magnitude{}, sign{}, exponent{};  // nvcc 13 fails at sums of constants here
-  magnitude += 0x7fffffffU;
-  sign += 0x80000000U;
-  exponent += 0x7f800000U;
-  const words bits = __builtin_bit_cast(words, over);
-  const words size = (bits & magnitude) - __builtin_bit_cast(words, under);
-  const words room = (__builtin_bit_cast(words, sum) & exponent) + __builtin_bit_cast(words, limits.distance);
-  const counts least = __builtin_bit_cast(counts, limits.least);
-  counts most = __builtin_bit_cast(counts, room);
-#if defined(__x86_64__) && !defined(__clang__)
-  if constexpr (lane_count<Real> >= 8)
-    asm("vpminsd %1, %0, %0" : "+v"(most) : "v"(least));  // g++ 12 compares and blends
-  else
+  Real nan{};
+  nan += __builtin_nanf("");
+  return value != value ? nan : value;
+}
+
+/// left + right, where both may be products: each is rounded first, whatever a compiler contracts.
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE inline float sum_of_products(float left, float right) noexcept
+{
+#if !defined(__CUDA_ARCH__)
+#if defined(__x86_64__)
+  asm("" : "+x"(left), "+x"(right));
+#elif defined(__aarch64__)
+  asm("" : "+w"(left), "+w"(right));
+#else
+  asm("" : "+m"(left), "+m"(right));
 #endif
-    most = most < least ? most : least;
-  const words felt = __builtin_bit_cast(counts, size) < most ? bits & sign : bits;
-  return quotient(__builtin_bit_cast(Real, felt), under);
+#endif
+  return sum(left, right);
 }
 
 /// `value` in [least, most]; NaN stays NaN.

@@ -41,8 +41,8 @@ class registered_states {
             "manager)");
     std::vector<named_state> states = states_;
     detail::for_each_state_of(owner, [&](const restart_state& it) {
-      append(states,
-             {full_name(detail::name_of_type<Owner>(), it.name), it.content, it.check, used_.next(), it.by_tensor});
+      append(states, {full_name(detail::name_of_type<Owner>(), it.name), it.content, it.check, used_.next(),
+                      it.by_tensor, it.is_constant});
     });
     used_.make_room();
     add_lists();
@@ -99,6 +99,13 @@ class registered_states {
       if (named.by_tensor == nullptr ? name == named.name : is_in(name, named.name)) return named.check;
     return nullptr;
   }
+  /// A load leaves the state of this name as it is.
+  [[nodiscard]] bool is_constant(std::string_view name) const noexcept
+  {
+    for (const named_state& named : states_)
+      if (name == named.name) return named.is_constant;
+    return false;
+  }
 
  private:
   static constexpr std::size_t callers_own = SIZE_MAX;
@@ -108,6 +115,7 @@ class registered_states {
     void (*check)(std::span<const std::byte> loaded) = nullptr;
     std::size_t owner = callers_own;  // among those that were given to use()
     missed_updates* by_tensor = nullptr;
+    bool is_constant = false;
   };
 
   /// Such as "adam/missed/wte" in "adam/missed".

@@ -3,8 +3,11 @@
 
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/strict_fp.hpp>
+#include <chunkmem/core/strict_fp_lanes.hpp>
 #include <chunkmem/optimizer/element_pass.hpp>
+#include <chunkmem/optimizer/numerics.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
+#include <chunkmem/tensor/dtype.hpp>
 
 #include <array>
 #include <cmath>
@@ -38,88 +41,70 @@ struct adam_storage {
   dtype moments = dtype::float32;  ///< or bfloat16: 4 B less for each parameter
   bool masters = true;             ///< 16-bit parameters have one in float32
   instruction_set instructions = best_instruction_set();
+  bool takes_any_numerics = false;  ///< a checkpoint of another version of the numerics loads, see numerics_record
 };
 
 namespace detail {
 
-/// `base` to a whole power, by repeated squaring: `std::pow` is not the same in every library. Not inlined, so that no
-/// compiler contracts its last product with the caller's difference.
-[[nodiscard, gnu::noinline]] CHUNKMEM_HOST_DEVICE inline double power(double base, std::uint64_t exponent) noexcept
-{
-  double result = 1.0;
-  for (; exponent != 0; exponent >>= 1U, base = strict_fp::product(base, base))
-    if ((exponent & 1U) != 0) result = strict_fp::product(result, base);
-  return result;
-}
-
-/// The numbers that all elements of one update share.
+/// The numbers that all elements of one update share. None is a denormal. docs/numerics.md derives the limits.
 struct adam_factors {
   CHUNKMEM_HOST_DEVICE adam_factors(const adam_options& options, const step_settings& settings) noexcept
-      : beta1{options.beta1},
-        rest1{rest_of(beta1)},
-        beta2{options.beta2},
-        rest2{rest_of(beta2)},
+      : beta1{flush(options.beta1)},
+        rest1{strict_fp::sum(1.0F, strict_fp::negative(options.beta1))},
+        beta2{flush(options.beta2)},
+        rest2{strict_fp::sum(1.0F, strict_fp::negative(options.beta2))},
         epsilon{options.epsilon}
   {
     const float scaled = strict_fp::product(settings.learning_rate, options.rate_factor);
-    negative_rate = strict_fp::negative(strict_fp::quotient(scaled, bias_of(beta1, settings.count())));
-    scale = strict_fp::quotient(1.0F, strict_fp::root(bias_of(beta2, settings.count())));
+    const std::uint64_t count = settings.count();
+    negative_rate = flush(strict_fp::negative(strict_fp::quotient(scaled, rest_of_power(options.beta1, count))));
+    scale = strict_fp::quotient(1.0F, strict_fp::root(rest_of_power(options.beta2, count)));
     if (options.decoupled) keep = strict_fp::fused(strict_fp::negative(scaled), options.weight_decay, 1.0F);
-    if (!options.decoupled) decay = options.weight_decay;
+    if (!options.decoupled) decay = flush(options.weight_decay);
     const float smallest =
-        strict_fp::to_single(strict_fp::root(strict_fp::quotient(0x1p-126, strict_fp::to_double(rest2))));
-    least = strict_fp::product(smallest, smallest);
-    lost = strict_fp::lost_quotients_of(negative_rate);
+        strict_fp::to_single(strict_fp::root(strict_fp::quotient(0x1p-125, strict_fp::to_double(rest2))));
+    least_slope = larger(smallest, strict_fp::product(decay, least_number));
+    least_variance = strict_fp::quotient(0x1p-125F, beta2);
+    least_parameter = least_parameter_of(negative_rate, keep);
   }
 
   float beta1, rest1, beta2, rest2, epsilon;
-  float negative_rate;                    ///< the learning rate times -1, corrected for the bias of the momentum
-  float scale;                            ///< factor of the root of the variance, which corrects its bias
-  float keep = 1.0F;                      ///< of the parameter, after decoupled decay
-  float decay = 0.0F;                     ///< of the parameter, added to the gradient
-  float least;                            ///< a smaller square adds only a denormal to the variance: nothing is added
-  strict_fp::lost_quotients<float> lost;  ///< directions that are too small to change their parameter
-
- private:
-  CHUNKMEM_HOST_DEVICE static float rest_of(float beta) noexcept
-  {
-    return strict_fp::sum(1.0F, strict_fp::negative(beta));
-  }
-
-  /// 1 - beta^number
-  CHUNKMEM_HOST_DEVICE static float bias_of(float beta, std::uint64_t number) noexcept
-  {
-    return strict_fp::to_single(strict_fp::sum(1.0, -power(strict_fp::to_double(beta), number)));
-  }
+  float negative_rate;    ///< the learning rate times -1, corrected for the bias of the momentum
+  float scale;            ///< factor of the root of the variance, which corrects its bias
+  float keep = 1.0F;      ///< of the parameter, after decoupled decay
+  float decay = 0.0F;     ///< of the parameter, added to the gradient
+  float least_slope;      ///< a gradient below it counts as 0: its square would add a denormal to the variance
+  float least_variance;   ///< a variance below it counts as 0: times beta2 it may be a denormal
+  float least_parameter;  ///< a parameter below it is stored as 0
 };
 
 // The arithmetic of an update, the only place where it is written down: for one single on the host and on a device, and
-// for vectors on the host. One text, since nvcc takes no vectors in functions that are for devices too.
-// observe() makes new states, momentum and variance; move() takes the root of the variance.
+// for vectors on the host. One text, since nvcc takes no vectors in functions that are for devices too. See lane_work.
 #define CHUNKMEM_ADAM_ARITHMETIC(WHERE)                                                                              \
-  [[gnu::always_inline]] WHERE void observe(const real& parameter, const real& gradient, real* state) const noexcept \
+  [[nodiscard, gnu::always_inline]] WHERE real decayed(const real& parameter, const real& gradient) const noexcept   \
   {                                                                                                                  \
-    real slope = gradient;                                                                                           \
-    if (coupled) slope = strict_fp::fused(decay, parameter, gradient);                                               \
-    state[0] = strict_fp::fused(beta1, state[0], strict_fp::product(rest1, slope));                                  \
-    const real square = strict_fp::product(slope, slope);                                                            \
-    const real added = strict_fp::zero_where_less(square, least, strict_fp::product(rest2, square));                 \
-    state[1] = strict_fp::fused(beta2, state[1], added);                                                             \
+    return strict_fp::fused(decay, parameter, strict_fp::zero_below(gradient, least_state));                         \
   }                                                                                                                  \
-  [[gnu::always_inline]] WHERE void move(real& parameter, const real&, const real& root, const real* state)          \
-      const noexcept                                                                                                 \
+  [[gnu::always_inline]] WHERE void observe(real& slope, real* state) const noexcept                                 \
   {                                                                                                                  \
-    const real kept = strict_fp::product(keep, parameter);                                                           \
-    const real divisor = strict_fp::fused(root, scale, epsilon);                                                     \
-    const real direction = strict_fp::quotient_unless_lost(state[0], divisor, kept, lost);                           \
-    parameter = strict_fp::fused(negative_rate, direction, kept);                                                    \
+    slope = strict_fp::zero_below(slope, least_slope);                                                               \
+    const real momentum = strict_fp::fused(beta1, state[0], strict_fp::product(rest1, slope));                       \
+    state[0] = strict_fp::with_one_nan(strict_fp::zero_below(momentum, least_state));                                \
+    const real kept = strict_fp::zero_below(state[1], least_variance);                                               \
+    const real square = strict_fp::product(slope, slope);                                                            \
+    state[1] = strict_fp::with_one_nan(strict_fp::fused(beta2, kept, strict_fp::product(rest2, square)));            \
+  }                                                                                                                  \
+  [[gnu::always_inline]] WHERE void move(real& parameter, real& step, const real&, const real& root,                 \
+                                         const real* state) const noexcept                                           \
+  {                                                                                                                  \
+    step = strict_fp::product(negative_rate, strict_fp::quotient(state[0], strict_fp::fused(root, scale, epsilon))); \
+    parameter = strict_fp::product(keep, parameter);                                                                 \
   }
 
 /// One element.
 template <bool Coupled>
 struct adam_work : adam_factors {
   using real = float;
-  static constexpr bool coupled = Coupled;
   static constexpr std::size_t states = 2;
 
   CHUNKMEM_ADAM_ARITHMETIC(CHUNKMEM_HOST_DEVICE)
@@ -128,20 +113,26 @@ struct adam_work : adam_factors {
                                                        float& variance) const noexcept
   {
     float state[] = {momentum, variance};
-    observe(parameter, gradient, state);
-    momentum = state[0] = settled(state[0]);
-    variance = state[1] = settled(state[1]);
-    move(parameter, gradient, strict_fp::root(variance), state);
-    parameter = settled(parameter);
+    float slope = Coupled ? decayed(parameter, gradient) : gradient;
+    float step;
+    observe(slope, state);
+    momentum = state[0];
+    variance = state[1];
+    move(parameter, step, slope, strict_fp::root(variance), state);
+    parameter =
+        strict_fp::with_one_nan(strict_fp::zero_below(strict_fp::sum_of_products(parameter, step), least_parameter));
   }
+
+ private:
+  static constexpr float least_state = least_number;
 };
 
 /// As many elements as a vector has.
 template <class Real>
 struct adam_in_lanes {
   using real = Real;
-  adam_in_lanes(const adam_factors& of, bool is_coupled) noexcept
-      : coupled{is_coupled},
+  explicit adam_in_lanes(const adam_factors& of) noexcept
+      : least_parameter{in_all_lanes<Real>(of.least_parameter)},
         beta1{in_all_lanes<Real>(of.beta1)},
         rest1{in_all_lanes<Real>(of.rest1)},
         beta2{in_all_lanes<Real>(of.beta2)},
@@ -151,32 +142,47 @@ struct adam_in_lanes {
         scale{in_all_lanes<Real>(of.scale)},
         keep{in_all_lanes<Real>(of.keep)},
         decay{in_all_lanes<Real>(of.decay)},
-        least{in_all_lanes<Real>(of.least)},
-        lost{in_all_lanes<Real>(of.lost.distance), in_all_lanes<Real>(of.lost.least)}
+        least_slope{in_all_lanes<Real>(of.least_slope)},
+        least_state{in_all_lanes<Real>(least_number)},
+        least_variance{in_all_lanes<Real>(of.least_variance)}
   {
   }
 
   CHUNKMEM_ADAM_ARITHMETIC()
 
+  Real least_parameter;
+
  private:
-  bool coupled;  // both kinds of decay are one loop
-  Real beta1, rest1, beta2, rest2, epsilon, negative_rate, scale, keep, decay, least;
-  strict_fp::lost_quotients<Real> lost;
+  Real beta1, rest1, beta2, rest2, epsilon, negative_rate, scale, keep, decay, least_slope, least_state, least_variance;
 };
 
 #undef CHUNKMEM_ADAM_ARITHMETIC
 
 struct adam_lane_work {
+  static constexpr numerics rule = numerics::version_2;
   static constexpr std::size_t states = 2;
   static constexpr std::size_t root_of = 1;
   template <class Real>
   [[nodiscard, gnu::always_inline]] adam_in_lanes<Real> in() const noexcept
   {
-    return {factors, coupled};
+    return adam_in_lanes<Real>{factors};
   }
+
+  [[nodiscard]] bool is_decayed() const noexcept { return coupled; }
 
   adam_factors factors;
   bool coupled;
+};
+
+/// The arithmetic of Adam by one version of the numerics. That of version 1 is in version_1.hpp.
+template <numerics Rule>
+struct adam_arithmetic;
+template <>
+struct adam_arithmetic<numerics::version_2> {
+  using factors = adam_factors;
+  using lane_work = adam_lane_work;
+  template <bool Coupled>
+  using work = adam_work<Coupled>;
 };
 
 }  // namespace detail
@@ -187,17 +193,24 @@ struct adam_lane_work {
 ///     m.use(adam);                                         // before the first access
 ///     optimizer::step(m, adam, {.learning_rate = 1e-3F});  // after each backward pass
 ///
-/// Every product that feeds a sum is an explicit fused multiply-add, quotients and roots are the correctly rounded
-/// ones, what is stored has no denormals: no compiler flag and no instruction set changes the bits.
+/// Quotients and roots are the correctly rounded ones, a product feeds a sum by an explicit fused multiply-add or is
+/// rounded first, and no denormal decides about a bit: no compiler flag, no flush mode and no instruction set changes
+/// the bits. `adam` has the newest version of the numerics. A training that began with version 1 may keep it:
+///
+///     optimizer::basic_adam<optimizer::numerics::version_1> adam;
+///
 /// Source: Kingma and Ba 2014 (arXiv 1412.6980); Loshchilov and Hutter 2017 (arXiv 1711.05101).
 /// Cost: one pass; 28 B of memory traffic for each element in float32, and for a 16-bit one with float32 states.
-class adam {
+///
+/// @tparam Rule   the version of the numerics, which checkpoints record
+template <numerics Rule>
+class basic_adam {
  public:
   static constexpr std::string_view name = "adam";
 
   /// @throws config_error   an option is out of its range, or this processor lacks the instructions
-  explicit adam(const adam_options& options = {}, const adam_storage& storage = {})
-      : options_{checked(options)}, storage_{storage}
+  explicit basic_adam(const adam_options& options = {}, const adam_storage& storage = {})
+      : options_{checked(options)}, storage_{storage}, numerics_{storage.takes_any_numerics}
   {
     if (storage.moments != dtype::float32 && storage.moments != dtype::bfloat16)
       throw config_error{error_text{} << "chunkmem: moments of Adam in " << name_of(storage.moments)
@@ -210,7 +223,7 @@ class adam {
   /// Other options for the parameters of one group, from the next step on: updates that wait keep those of their step.
   /// May allocate where the group had none of its own.
   /// @throws config_error   an option is out of its range; nothing was changed
-  adam& group(group_id which, const adam_options& options)
+  basic_adam& group(group_id which, const adam_options& options)
   {
     options_.set(which, checked(options));
     return *this;
@@ -240,16 +253,23 @@ class adam {
         visit);
   }
 
-  using device_factors = detail::adam_factors;
+  /// The version of the numerics. @see numerics_record
+  template <class Visit>
+  void for_each_state(Visit visit)
+  {
+    numerics_.for_each_state(visit);
+  }
+
+  using device_factors = typename detail::adam_arithmetic<Rule>::factors;
 
   /// Which arithmetic a group's options ask for, as a type: for kernels on a device.
   template <class Visit>
   void with_arithmetic(group_id group, Visit&& visit) const
   {
     if (is_coupled(options_.of(group)))
-      visit(std::type_identity<detail::adam_work<true>>{});
+      visit(std::type_identity<typename detail::adam_arithmetic<Rule>::template work<true>>{});
     else
-      visit(std::type_identity<detail::adam_work<false>>{});
+      visit(std::type_identity<typename detail::adam_arithmetic<Rule>::template work<false>>{});
   }
 
   /// Calls `visit(work)` with the arithmetic of a group's options: see detail::lane_work.
@@ -257,7 +277,7 @@ class adam {
   void with_lane_work(const step_settings& settings, Visit&& visit) const
   {
     const adam_options& options = options_.of(settings.group);
-    visit(detail::adam_lane_work{{options, settings}, is_coupled(options)});
+    visit(typename detail::adam_arithmetic<Rule>::lane_work{{options, settings}, is_coupled(options)});
   }
 
   /// @pre the spans do not overlap
@@ -288,7 +308,10 @@ class adam {
 
   detail::group_options<adam_options> options_;
   adam_storage storage_;
+  numerics_record<Rule> numerics_;
 };
+
+using adam = basic_adam<numerics::version_2>;
 
 static_assert(device_optimizer_kernel<adam>);
 

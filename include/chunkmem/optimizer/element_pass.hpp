@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/float_environment.hpp>
 #include <chunkmem/core/strict_fp_lanes.hpp>
 #include <chunkmem/optimizer/element_streams.hpp>
+#include <chunkmem/optimizer/numerics.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
 #include <chunkmem/optimizer/packed_lanes.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 #include <chunkmem/tensor/philox.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -23,16 +26,23 @@ namespace detail {
 inline constexpr std::size_t no_root = ~std::size_t{};
 
 /// The arithmetic of an update, for vectors: `in<Real>()` gives it for one kind of lanes, as an object with
-/// - `observe(parameter, gradient, states)`, which changes the states,
-/// - `move(parameter, gradient, root, states)`, which changes the parameter.
-/// The caller settles the states and the parameter afterwards. `move` gets the square root of the state `root_of`;
-/// with `no_root` it gets none.
+/// - `decayed(parameter, gradient)`, which adds a part of the parameter to the gradient, where `is_decayed()` says so,
+/// - `observe(slope, states)`, which changes the states by the gradient, and sets a small gradient to 0,
+/// - `move(parameter, step, slope, root, states)`, which makes two products: their sum is the new parameter,
+/// - `least_parameter`: a parameter below it is stored as 0.
+/// `move` gets the square root of the state `root_of`; with `no_root` it gets none. The bits of a work do not depend on
+/// the flush mode of the thread. A gradient that is a denormal counts as 0 there, so the pass need not flush it.
+///
+/// A work of version 1 of the numerics has `observe(parameter, gradient, states)` and `move(parameter, gradient, root,
+/// states)` instead, and keeps denormals.
 template <class Work>
-concept lane_work = requires(const Work& work, lanes<4>& parameter, const lanes<4>& gradient, lanes<4>* state) {
+concept lane_work = requires(const Work& work) {
+  {
+    Work::rule
+  } -> std::convertible_to<numerics>;
   Work::states;
   Work::root_of;
-  work.template in<lanes<4>>().observe(parameter, gradient, state);
-  work.template in<lanes<4>>().move(parameter, gradient, gradient, state);
+  work.template in<lanes<4>>();
 };
 
 /// A visitor that takes any work.
@@ -136,8 +146,9 @@ struct usual_types {
 ///
 ///     element_pass<adam_lane_work>{work, streams, &transform}.run(best_instruction_set(), elements);
 ///
-/// Not a work that needs the elements of a whole run at once. Cost: one read and one write of each byte.
-/// @pre the floating-point environment is the default one
+/// Not a work that needs the elements of a whole run at once. Denormals take no time: while it runs, the thread is in
+/// flush mode, which changes no bit (but by version 1 of the numerics). Cost: one read and one write of each byte.
+/// @pre the thread rounds to nearest
 template <lane_work Work>
 class element_pass {
  public:
@@ -150,8 +161,11 @@ class element_pass {
       : work_{work}, streams_{streams}, transforms_{how != nullptr}
   {
     if (how != nullptr) how_ = *how;
-    // A factor that makes nothing larger leaves a denormal below the least normal number: one flush is enough.
-    flushes_first_ = !(how_.factor <= 1.0F && how_.factor >= -1.0F);
+    // A factor that makes nothing larger than 2^-100 of a denormal leaves it below the least number of a work.
+    constexpr float most = is_first_version ? 1.0F : 0x1p26F;
+    flushes_first_ = !(how_.factor <= most && how_.factor >= -most);
+    is_special_ = is_first_version || flushes_first_ || how_.limit > 0.0F;
+    if constexpr (!is_first_version) is_special_ = is_special_ || work_.is_decayed();
   }
 
   void run(instruction_set set, std::uint64_t count) noexcept
@@ -162,10 +176,13 @@ class element_pass {
            usual_types<float16, false, float32>, usual_types<bfloat16, false, bfloat16>>(set, count);
   }
 
-  /// By a loop that is compiled for one of these types, if the streams have it; else by a loop for any types.
+  /// By a loop that is compiled for one of these types, if the streams have it; else by a loop for any types. Not
+  /// inlined: the numbers of the work are worked out before the flush mode is set.
   template <class... Types>
-  void run_as(instruction_set set, std::uint64_t count) noexcept
+  [[gnu::noinline]] void run_as(instruction_set set, std::uint64_t count) noexcept
   {
+    using rules = float_environment::settings;
+    const float_environment fixed{is_first_version ? rules{} : rules::flushing()};
     stream_words words[states + 1];
     make(words);
     has_bf16_ = set == instruction_set::avx512_bf16;
@@ -190,9 +207,11 @@ class element_pass {
     }
   }
 
+  static constexpr bool is_first_version = Work::rule == numerics::version_1;
+
   template <class Real>
   struct registers {
-    Real parameter, gradient, root;
+    Real parameter, gradient, step, root;
     Real state[states + 1];
   };
   /// The numbers of all elements, each in every lane of a vector.
@@ -232,9 +251,6 @@ class element_pass {
 
   // The same text three times, since an attribute cannot depend on a template parameter. Functions for a processor can
   // be inlined only into functions for the same processor.
-  //
-  // Elements move after the states of the next ones are known: a processor that waits for a root does not see as far
-  // ahead as to the next root.
 
   [[nodiscard]] std::uint64_t run_baseline(std::uint64_t count) const noexcept
   {
@@ -243,26 +259,16 @@ class element_pass {
     const element_pass self{*this};  // nobody has its address: no store changes it
     const numbers<typename set::real> all{*this};
     randoms random;
-    registers<typename set::real> last{};
     std::uint64_t index = 0;
     for (; index + width <= count; index += width) {
       registers<typename set::real> now;
       self.template begin<any_types, width>(index, all, now);
-      if constexpr (states > 0) set::settle(now.state[0], self.has_bf16_);
-      if constexpr (states > 1) set::settle(now.state[1], self.has_bf16_);
       self.template store_states<any_types, width>(index, random, now);
       if constexpr (Work::root_of != no_root) set::root(now.root, now.state[Work::root_of]);
-      if (index != 0) {
-        all.work.move(last.parameter, last.gradient, last.root, last.state);
-        set::settle(last.parameter, self.has_bf16_);
-        self.template store_parameter<any_types, width>(index - width, random, last);
-      }
-      last = now;
+      self.template move<any_types>(index, all, now);
+      if constexpr (!is_first_version) set::add(now.parameter, now.step);
+      self.template store_parameter<any_types, width>(index, all, random, now);
     }
-    if (index == 0) return 0;
-    all.work.move(last.parameter, last.gradient, last.root, last.state);
-    set::settle(last.parameter, self.has_bf16_);
-    self.template store_parameter<any_types, width>(index - width, random, last);
     return index;
   }
 
@@ -276,26 +282,16 @@ class element_pass {
     const element_pass self{*this};  // nobody has its address: no store changes it
     const numbers<typename set::real> all{*this};
     randoms random;
-    registers<typename set::real> last{};
     std::uint64_t index = 0;
     for (; index + width <= count; index += width) {
       registers<typename set::real> now;
       self.template begin<Types, width>(index, all, now);
-      if constexpr (states > 0) set::settle(now.state[0], self.has_bf16_);
-      if constexpr (states > 1) set::settle(now.state[1], self.has_bf16_);
       self.template store_states<Types, width>(index, random, now);
       if constexpr (Work::root_of != no_root) set::root(now.root, now.state[Work::root_of]);
-      if (index != 0) {
-        all.work.move(last.parameter, last.gradient, last.root, last.state);
-        set::settle(last.parameter, self.has_bf16_);
-        self.template store_parameter<Types, width>(index - width, random, last);
-      }
-      last = now;
+      self.template move<Types>(index, all, now);
+      if constexpr (!is_first_version) set::add(now.parameter, now.step);
+      self.template store_parameter<Types, width>(index, all, random, now);
     }
-    if (index == 0) return 0;
-    all.work.move(last.parameter, last.gradient, last.root, last.state);
-    set::settle(last.parameter, self.has_bf16_);
-    self.template store_parameter<Types, width>(index - width, random, last);
     return index;
   }
 
@@ -308,26 +304,16 @@ class element_pass {
     const element_pass self{*this};  // nobody has its address: no store changes it
     const numbers<typename set::real> all{*this};
     randoms random;
-    registers<typename set::real> last{};
     std::uint64_t index = 0;
     for (; index + width <= count; index += width) {
       registers<typename set::real> now;
       self.template begin<Types, width>(index, all, now);
-      if constexpr (states > 0) set::settle(now.state[0], self.has_bf16_);
-      if constexpr (states > 1) set::settle(now.state[1], self.has_bf16_);
       self.template store_states<Types, width>(index, random, now);
       if constexpr (Work::root_of != no_root) set::root(now.root, now.state[Work::root_of]);
-      if (index != 0) {
-        all.work.move(last.parameter, last.gradient, last.root, last.state);
-        set::settle(last.parameter, self.has_bf16_);
-        self.template store_parameter<Types, width>(index - width, random, last);
-      }
-      last = now;
+      self.template move<Types>(index, all, now);
+      if constexpr (!is_first_version) set::add(now.parameter, now.step);
+      self.template store_parameter<Types, width>(index, all, random, now);
     }
-    if (index == 0) return 0;
-    all.work.move(last.parameter, last.gradient, last.root, last.state);
-    set::settle(last.parameter, self.has_bf16_);
-    self.template store_parameter<Types, width>(index - width, random, last);
     return index;
   }
 
@@ -339,16 +325,44 @@ class element_pass {
                                     registers<lanes<Width>>& now) const noexcept
   {
     load_lanes(now.gradient, streams_.gradient, Types::gradient(streams_), index);
-    if (transforms_) {
-      if (flushes_first_) flush_lanes(now.gradient);
+    if (is_special_) [[unlikely]]
+      transform<Types>(index, all, now.gradient);
+    else
       now.gradient = strict_fp::product(now.gradient, all.factor);
-      flush_lanes(now.gradient);
-      if (how_.limit > 0.0F) now.gradient = strict_fp::cut_to(now.gradient, all.least, all.most);
-    }
-    load_lanes(now.parameter, streams_.source, Types::source(streams_), index);
     if constexpr (states > 0) load_lanes(now.state[0], streams_.states[0].data, Types::state(streams_, 0), index);
     if constexpr (states > 1) load_lanes(now.state[1], streams_.states[1].data, Types::state(streams_, 1), index);
-    all.work.observe(now.parameter, now.gradient, now.state);
+    if constexpr (is_first_version) {
+      load_lanes(now.parameter, streams_.source, Types::source(streams_), index);
+      all.work.observe(now.parameter, now.gradient, now.state);
+    } else {
+      all.work.observe(now.gradient, now.state);
+    }
+  }
+  /// What few updates do to a gradient, apart from the product with the factor.
+  template <class Types, class Real>
+  [[gnu::always_inline]] void transform(std::uint64_t index, const numbers<Real>& all, Real& gradient) const noexcept
+  {
+    if (is_first_version && !transforms_) return;
+    if (flushes_first_) flush_lanes(gradient);
+    gradient = strict_fp::product(gradient, all.factor);
+    if constexpr (is_first_version) flush_lanes(gradient);
+    if (how_.limit > 0.0F) gradient = strict_fp::cut_to(gradient, all.least, all.most);
+    if constexpr (!is_first_version) {
+      if (!work_.is_decayed()) return;
+      Real parameter;
+      load_lanes(parameter, streams_.source, Types::source(streams_), index);
+      gradient = all.work.decayed(parameter, gradient);
+    }
+  }
+  template <class Types, class Real>
+  [[gnu::always_inline]] void move(std::uint64_t index, const numbers<Real>& all, registers<Real>& now) const noexcept
+  {
+    if constexpr (is_first_version) {
+      all.work.move(now.parameter, now.gradient, now.root, now.state);
+    } else {
+      load_lanes(now.parameter, streams_.source, Types::source(streams_), index);
+      all.work.move(now.parameter, now.step, now.gradient, now.root, now.state);
+    }
   }
 
   template <class Types, std::size_t Width>
@@ -363,9 +377,11 @@ class element_pass {
                  now.state[1], random);
   }
   template <class Types, std::size_t Width>
-  [[gnu::always_inline]] void store_parameter(std::uint64_t index, randoms& random,
-                                              const registers<lanes<Width>>& now) const noexcept
+  [[gnu::always_inline]] void store_parameter(std::uint64_t index, const numbers<lanes<Width>>& all, randoms& random,
+                                              registers<lanes<Width>>& now) const noexcept
   {
+    if constexpr (!is_first_version)
+      now.parameter = strict_fp::with_one_nan(strict_fp::zero_below(now.parameter, all.work.least_parameter));
     if (Types::has_master(streams_)) store_lanes(streams_.master, dtype::float32, index, now.parameter, has_bf16_);
     if (Types::has_value(streams_))
       put<Width>(states, streams_.value.data, Types::value(streams_), Types::rounds_value(streams_), index,
@@ -424,6 +440,7 @@ class element_pass {
   gradient_transform how_{};
   bool transforms_;
   bool flushes_first_;
+  bool is_special_;                      // more than the factor changes the gradient
   bool has_bf16_ = false;                // the processor has AVX512_BF16, while it runs
   const stream_words* words_ = nullptr;  // of each stream, while it runs
 };

@@ -288,16 +288,17 @@ template <class Real>
   value = __builtin_bit_cast(Real, flushed);
 }
 
-/// As `settled` for one single.
+/// As for one single.
 template <class Real>
-[[gnu::always_inline]] inline void settle_lanes(Real& value) noexcept
+  requires(lane_count<Real> > 0)
+[[nodiscard, gnu::always_inline]] inline Real settled(Real value) noexcept
 {
   flush_lanes(value);
-  const Real nan = Real{} + __builtin_nanf("");
-  value = value != value ? nan : value;
+  return strict_fp::with_one_nan(value);
 }
 
 // Work that each instruction set does in its own way. Code for a set can be inlined only into code for the same set.
+// `add` is a sum of two products: by the instruction, so that no compiler contracts it.
 
 struct baseline_lanes {
   using real = lanes<4>;
@@ -306,7 +307,10 @@ struct baseline_lanes {
   {
     for (std::size_t lane = 0; lane < 4; ++lane) result[lane] = strict_fp::root(radicand[lane]);
   }
-  [[gnu::always_inline]] static void settle(real& value, bool) noexcept { settle_lanes(value); }
+  [[gnu::always_inline]] static void add(real& to, const real& added) noexcept
+  {
+    for (std::size_t lane = 0; lane < 4; ++lane) to[lane] = strict_fp::sum_of_products(to[lane], added[lane]);
+  }
 };
 
 #if defined(__x86_64__)
@@ -319,9 +323,9 @@ struct avx2_lanes {
   {
     asm("vsqrtps %1, %0" : "=x"(result) : "x"(radicand));
   }
-  [[gnu::always_inline, gnu::target("avx2,fma,f16c")]] static void settle(real& value, bool) noexcept
+  [[gnu::always_inline, gnu::target("avx2,fma,f16c")]] static void add(real& to, const real& added) noexcept
   {
-    settle_lanes(value);
+    asm("vaddps %1, %0, %0" : "+x"(to) : "x"(added));
   }
 };
 
@@ -333,36 +337,10 @@ struct avx512_lanes {
   {
     asm("vsqrtps %1, %0" : "=v"(result) : "v"(radicand));
   }
-  /// The table of vfixupimmps says for each kind of number: NaN becomes what the result held before, others stay. A
-  /// product of bf16 that is -0 is added where the processor `has_bf16`: such sums take denormals for zeros of their
-  /// sign, whatever the flush mode.
-  [[gnu::always_inline, gnu::target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq")]] static void settle(
-      real& value, bool has_bf16) noexcept
+  [[gnu::always_inline, gnu::target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq")]] static void add(
+      real& to, const real& added) noexcept
   {
-    using words = lane_bits<16>;
-    words nan_from_before{};  // nvcc 13 fails at sums of constants here
-    nan_from_before += 0x11111100U;
-    real settled{};
-    settled += __builtin_nanf("");
-    if (has_bf16) {
-      words minus_zeros{}, zeros{};
-      minus_zeros += 0x80008000U;
-      asm("vdpbf16ps %[minus_zeros], %[zeros], %[value]\n\t"
-          "vfixupimmps $0, %[table], %[value], %[settled]"
-          : [settled] "+&v"(settled), [value] "+v"(value)
-          : [table] "v"(nan_from_before), [minus_zeros] "v"(minus_zeros), [zeros] "v"(zeros));
-    } else {
-      words exponent{}, sign{};
-      exponent += chunkmem::detail::infinity_bits;
-      sign += chunkmem::detail::sign_bit;
-      [[maybe_unused]] std::uint16_t small;
-      asm("vptestnmd %[value], %[exponent], %[small]\n\t"
-          "vfixupimmps $0, %[table], %[value], %[settled]\n\t"
-          "vpandd %[value], %[sign], %[settled]%{%[small]%}"
-          : [settled] "+&v"(settled), [small] "=&Yk"(small)
-          : [value] "v"(value), [exponent] "v"(exponent), [table] "v"(nan_from_before), [sign] "v"(sign));
-    }
-    value = settled;
+    asm("vaddps %1, %0, %0" : "+v"(to) : "v"(added));
   }
 };
 

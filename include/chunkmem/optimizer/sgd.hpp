@@ -3,8 +3,11 @@
 
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/strict_fp.hpp>
+#include <chunkmem/core/strict_fp_lanes.hpp>
 #include <chunkmem/optimizer/element_pass.hpp>
+#include <chunkmem/optimizer/numerics.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
+#include <chunkmem/tensor/dtype.hpp>
 
 #include <array>
 #include <cmath>
@@ -36,38 +39,50 @@ struct sgd_storage {
   dtype momentum = dtype::float32;  ///< or bfloat16: 2 B less for each parameter
   bool masters = true;              ///< 16-bit parameters have one in float32
   instruction_set instructions = best_instruction_set();
+  bool takes_any_numerics = false;  ///< a checkpoint of another version of the numerics loads, see numerics_record
 };
 
 namespace detail {
 
-/// The numbers that all elements of one update share.
+/// The numbers that all elements of one update share. None is a denormal. docs/numerics.md derives the limits.
 struct sgd_factors {
   CHUNKMEM_HOST_DEVICE sgd_factors(const sgd_options& options, const step_settings& settings) noexcept
-      : decay{options.weight_decay},
-        momentum{options.momentum},
+      : decay{flush(options.weight_decay)},
+        momentum{flush(options.momentum)},
         rest{strict_fp::sum(1.0F, strict_fp::negative(options.dampening))},
-        rate{strict_fp::product(settings.learning_rate, options.rate_factor)}
+        negative_rate{flush(strict_fp::negative(strict_fp::product(settings.learning_rate, options.rate_factor)))},
+        least_slope{larger(least_number, strict_fp::product(decay, least_number))},
+        least_parameter{least_parameter_of(negative_rate, 1.0F)}
   {
   }
 
   float decay, momentum;
-  float rest;  ///< of the gradient, after dampening
-  float rate;
+  float rest;             ///< of the gradient, after dampening
+  float negative_rate;    ///< the learning rate times -1
+  float least_slope;      ///< a gradient below it, with the decay, counts as 0
+  float least_parameter;  ///< a parameter below it is stored as 0
 };
 
-// The arithmetic of an update, as that of adam: observe() makes a new velocity.
-#define CHUNKMEM_SGD_ARITHMETIC(WHERE)                                                                               \
-  [[gnu::always_inline]] WHERE void observe(const real& parameter, const real& gradient, real* state) const noexcept \
-  {                                                                                                                  \
-    const real slope = strict_fp::fused(decay, parameter, gradient);                                                 \
-    if constexpr (states > 0) state[0] = strict_fp::fused(momentum, state[0], strict_fp::product(rest, slope));      \
-  }                                                                                                                  \
-  [[gnu::always_inline]] WHERE void move(real& parameter, const real& gradient, const real&, const real* state)      \
-      const noexcept                                                                                                 \
-  {                                                                                                                  \
-    real direction = strict_fp::fused(decay, parameter, gradient);                                                   \
-    if constexpr (states > 0) direction = nesterov ? strict_fp::fused(momentum, state[0], direction) : state[0];     \
-    parameter = strict_fp::fused(strict_fp::negative(rate), direction, parameter);                                   \
+// The arithmetic of an update, as that of adam.
+#define CHUNKMEM_SGD_ARITHMETIC(WHERE)                                                                             \
+  [[nodiscard, gnu::always_inline]] WHERE real decayed(const real& parameter, const real& gradient) const noexcept \
+  {                                                                                                                \
+    return strict_fp::fused(decay, parameter, strict_fp::zero_below(gradient, least_state));                       \
+  }                                                                                                                \
+  [[gnu::always_inline]] WHERE void observe(real& slope, real* state) const noexcept                               \
+  {                                                                                                                \
+    slope = strict_fp::zero_below(slope, least_slope);                                                             \
+    if constexpr (states > 0) {                                                                                    \
+      const real velocity = strict_fp::fused(momentum, state[0], strict_fp::product(rest, slope));                 \
+      state[0] = strict_fp::with_one_nan(strict_fp::zero_below(velocity, least_state));                            \
+    }                                                                                                              \
+  }                                                                                                                \
+  [[gnu::always_inline]] WHERE void move(real&, real& step, const real& slope, const real&, const real* state)     \
+      const noexcept                                                                                               \
+  {                                                                                                                \
+    real direction = slope;                                                                                        \
+    if constexpr (states > 0) direction = nesterov ? strict_fp::fused(momentum, state[0], slope) : state[0];       \
+    step = strict_fp::product(negative_rate, direction);                                                           \
   }
 
 /// One element, without momentum.
@@ -80,9 +95,16 @@ struct plain_sgd_work : sgd_factors {
 
   [[gnu::always_inline]] CHUNKMEM_HOST_DEVICE void one(float& parameter, float gradient) const noexcept
   {
-    move(parameter, gradient, 0.0F, nullptr);
-    parameter = settled(parameter);
+    float slope = strict_fp::is_less(0.0F, decay) ? decayed(parameter, gradient) : gradient;
+    float step;
+    observe(slope, nullptr);
+    move(parameter, step, slope, 0.0F, nullptr);
+    parameter =
+        strict_fp::with_one_nan(strict_fp::zero_below(strict_fp::sum_of_products(parameter, step), least_parameter));
   }
+
+ private:
+  static constexpr float least_state = least_number;
 };
 
 /// One element.
@@ -96,11 +118,16 @@ struct momentum_sgd_work : sgd_factors {
 
   [[gnu::always_inline]] CHUNKMEM_HOST_DEVICE void one(float& parameter, float gradient, float& velocity) const noexcept
   {
-    observe(parameter, gradient, &velocity);
-    velocity = settled(velocity);
-    move(parameter, gradient, 0.0F, &velocity);
-    parameter = settled(parameter);
+    float slope = strict_fp::is_less(0.0F, decay) ? decayed(parameter, gradient) : gradient;
+    float step;
+    observe(slope, &velocity);
+    move(parameter, step, slope, 0.0F, &velocity);
+    parameter =
+        strict_fp::with_one_nan(strict_fp::zero_below(strict_fp::sum_of_products(parameter, step), least_parameter));
   }
+
+ private:
+  static constexpr float least_state = least_number;
 };
 
 /// As many elements as a vector has.
@@ -109,25 +136,31 @@ struct sgd_in_lanes {
   using real = Real;
   static constexpr std::size_t states = States;
   sgd_in_lanes(const sgd_factors& of, bool looks_ahead) noexcept
-      : nesterov{looks_ahead},
+      : least_parameter{in_all_lanes<Real>(of.least_parameter)},
+        nesterov{looks_ahead},
         decay{in_all_lanes<Real>(of.decay)},
         momentum{in_all_lanes<Real>(of.momentum)},
         rest{in_all_lanes<Real>(of.rest)},
-        rate{in_all_lanes<Real>(of.rate)}
+        negative_rate{in_all_lanes<Real>(of.negative_rate)},
+        least_slope{in_all_lanes<Real>(of.least_slope)},
+        least_state{in_all_lanes<Real>(least_number)}
   {
   }
 
   CHUNKMEM_SGD_ARITHMETIC()
 
+  Real least_parameter;
+
  private:
   bool nesterov;
-  Real decay, momentum, rest, rate;
+  Real decay, momentum, rest, negative_rate, least_slope, least_state;
 };
 
 #undef CHUNKMEM_SGD_ARITHMETIC
 
 template <std::size_t States>
 struct sgd_lane_work {
+  static constexpr numerics rule = numerics::version_2;
   static constexpr std::size_t states = States;
   static constexpr std::size_t root_of = no_root;
   template <class Real>
@@ -136,8 +169,23 @@ struct sgd_lane_work {
     return {factors, nesterov};
   }
 
+  [[nodiscard]] bool is_decayed() const noexcept { return factors.decay > 0.0F; }
+
   sgd_factors factors;
   bool nesterov;
+};
+
+/// The arithmetic of SGD by one version of the numerics. That of version 1 is in version_1.hpp.
+template <numerics Rule>
+struct sgd_arithmetic;
+template <>
+struct sgd_arithmetic<numerics::version_2> {
+  using factors = sgd_factors;
+  template <std::size_t States>
+  using lane_work = sgd_lane_work<States>;
+  using plain_work = plain_sgd_work;
+  template <bool Nesterov>
+  using momentum_work = momentum_sgd_work<Nesterov>;
 };
 
 }  // namespace detail
@@ -152,13 +200,16 @@ struct sgd_lane_work {
 /// The momentum is the plain sum of gradients, the learning rate comes after it. The same rules for bits as `adam`.
 /// Source: Sutskever et al. 2013 (ICML). Cost: one pass; 20 B of memory traffic for each element in float32, 12 B
 /// without momentum.
-class sgd {
+///
+/// @tparam Rule   the version of the numerics, as that of `basic_adam`
+template <numerics Rule>
+class basic_sgd {
  public:
   static constexpr std::string_view name = "sgd";
 
   /// @throws config_error   an option is out of its range, or this processor lacks the instructions
-  explicit sgd(const sgd_options& options = {}, const sgd_storage& storage = {})
-      : options_{checked(options)}, storage_{storage}
+  explicit basic_sgd(const sgd_options& options = {}, const sgd_storage& storage = {})
+      : options_{checked(options)}, storage_{storage}, numerics_{storage.takes_any_numerics}
   {
     if (storage.momentum != dtype::float32 && storage.momentum != dtype::bfloat16)
       throw config_error{error_text{} << "chunkmem: momentum of SGD in " << name_of(storage.momentum)
@@ -172,7 +223,7 @@ class sgd {
   /// May allocate where the group had none of its own.
   /// @throws config_error   an option is out of its range, or wants a momentum that no list was kept for; nothing was
   ///   changed
-  sgd& group(group_id which, const sgd_options& options)
+  basic_sgd& group(group_id which, const sgd_options& options)
   {
     if (!has_momentum() && options.momentum > 0.0F)
       throw config_error{
@@ -204,18 +255,26 @@ class sgd {
         visit);
   }
 
-  using device_factors = detail::sgd_factors;
+  /// The version of the numerics. @see numerics_record
+  template <class Visit>
+  void for_each_state(Visit visit)
+  {
+    numerics_.for_each_state(visit);
+  }
+
+  using device_factors = typename detail::sgd_arithmetic<Rule>::factors;
 
   /// Which arithmetic a group's options ask for, as a type: for kernels on a device.
   template <class Visit>
   void with_arithmetic(group_id group, Visit&& visit) const
   {
+    using arithmetic = detail::sgd_arithmetic<Rule>;
     if (!has_momentum())
-      visit(std::type_identity<detail::plain_sgd_work>{});
+      visit(std::type_identity<typename arithmetic::plain_work>{});
     else if (options_.of(group).nesterov)
-      visit(std::type_identity<detail::momentum_sgd_work<true>>{});
+      visit(std::type_identity<typename arithmetic::template momentum_work<true>>{});
     else
-      visit(std::type_identity<detail::momentum_sgd_work<false>>{});
+      visit(std::type_identity<typename arithmetic::template momentum_work<false>>{});
   }
 
   /// Calls `visit(work)` with the arithmetic of a group's options: see detail::lane_work.
@@ -223,11 +282,12 @@ class sgd {
   void with_lane_work(const step_settings& settings, Visit&& visit) const
   {
     const sgd_options& options = options_.of(settings.group);
-    const detail::sgd_factors factors{options, settings};
+    using arithmetic = detail::sgd_arithmetic<Rule>;
+    const device_factors factors{options, settings};
     if (has_momentum())
-      visit(detail::sgd_lane_work<1>{factors, options.nesterov});
+      visit(typename arithmetic::template lane_work<1>{factors, options.nesterov});
     else
-      visit(detail::sgd_lane_work<0>{factors, false});
+      visit(typename arithmetic::template lane_work<0>{factors, false});
   }
 
   /// @pre the spans do not overlap
@@ -259,7 +319,10 @@ class sgd {
 
   detail::group_options<sgd_options> options_;
   sgd_storage storage_;
+  numerics_record<Rule> numerics_;
 };
+
+using sgd = basic_sgd<numerics::version_2>;
 
 static_assert(device_optimizer_kernel<sgd>);
 

@@ -28,6 +28,9 @@ struct restart_state {
   /// Or a number for each parameter instead of a content: a checkpoint holds those that are not zero, each under
   /// `name` and the name of its tensor. Part of the owner too.
   missed_updates* by_tensor = nullptr;
+  /// The content never changes: a load gives what it finds to `check`, and leaves the content. A checkpoint without it
+  /// counts as zeros, and zeros are not written.
+  bool is_constant = false;
 };
 
 class registration;

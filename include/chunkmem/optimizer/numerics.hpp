@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/host_device.hpp>
+#include <chunkmem/core/strict_fp.hpp>
+#include <chunkmem/tensor/registration.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+// numerics and numerics_record, then the limits on small numbers that the arithmetics of version 2 share.
+
+namespace chunkmem::inline v0 {
+
+namespace optimizer {
+
+/// Which rule for small numbers the arithmetic of an optimizer follows. docs/numerics.md has both rules.
+enum class numerics : std::uint8_t {
+  version_1 = 1,  ///< numbers below 2^-126 count as 0; needs a processor that keeps denormals
+  version_2 = 2,  ///< numbers below 2^-100 count as 0; the bits are the same with and without a flush mode
+};
+
+/// The version of the numerics, as the optimizers of this library put it into checkpoints: "adam/numerics".
+///
+///     numerics_record<numerics::version_2> record{false};
+///     record.for_each_state(visit);
+///
+/// A load that finds another version throws config_error, unless the optimizer takes any version. Version 1 is not
+/// written: files that were saved before there was a record are of version 1.
+template <numerics Rule>
+class numerics_record {
+ public:
+  /// @param takes_any   a checkpoint of another version loads, and is saved as one of this version afterwards
+  explicit numerics_record(bool takes_any) noexcept : takes_any_{takes_any} {}
+
+  template <class Visit>
+  void for_each_state(Visit visit)
+  {
+    visit(restart_state{.name = "numerics",
+                        .content = std::as_writable_bytes(std::span{&version_, 1}),
+                        .check = takes_any_ ? nullptr : &check,
+                        .is_constant = true});
+  }
+
+ private:
+  static constexpr std::uint64_t own = static_cast<std::uint64_t>(Rule) - 1;
+
+  static void check(std::span<const std::byte> loaded)
+  {
+    std::uint64_t found = 0;
+    std::memcpy(&found, loaded.data(), sizeof found);
+    if (found == own) return;
+    throw config_error{error_text{} << "chunkmem: a checkpoint that an optimizer with version " << found + 1
+                                    << " of the numerics made, and this optimizer has version " << own + 1
+                                    << " (train on with optimizer::numerics::version_" << found + 1
+                                    << ", or give .takes_any_numerics = true: later updates have other bits)"};
+  }
+
+  std::uint64_t version_ = own;
+  bool takes_any_;
+};
+
+namespace detail {
+
+/// A number below it, of a momentum or a gradient, counts as 0. There is room for the 24 bits of a number between it
+/// and the denormals: no denormal changes the sum with a number that is stored.
+inline constexpr float least_number = 0x1p-100F;
+
+/// The larger of two. @pre neither is NaN
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE inline float larger(float left, float right) noexcept
+{
+  return strict_fp::is_less(left, right) ? right : left;
+}
+
+/// A parameter below it is stored as 0: the room below it holds a denormal times the factors of an update.
+[[nodiscard]] CHUNKMEM_HOST_DEVICE inline float least_parameter_of(float rate, float keep) noexcept
+{
+  const float factor = larger(strict_fp::magnitude(rate), strict_fp::magnitude(keep));
+  return strict_fp::product(larger(factor, 1.0F), least_number);
+}
+
+/// `base` to a whole power, by repeated squaring: `std::pow` is not the same in every library. Not inlined, so that no
+/// compiler contracts its last product with the caller's difference.
+[[nodiscard, gnu::noinline]] CHUNKMEM_HOST_DEVICE inline double power(double base, std::uint64_t exponent) noexcept
+{
+  double result = 1.0;
+  for (; exponent != 0; exponent >>= 1U, base = strict_fp::product(base, base))
+    if ((exponent & 1U) != 0) result = strict_fp::product(result, base);
+  return result;
+}
+
+/// 1 - beta^number
+[[nodiscard]] CHUNKMEM_HOST_DEVICE inline float rest_of_power(float beta, std::uint64_t number) noexcept
+{
+  return strict_fp::to_single(strict_fp::sum(1.0, -power(strict_fp::to_double(beta), number)));
+}
+
+}  // namespace detail
+
+}  // namespace optimizer
+
+}  // namespace chunkmem::inline v0
