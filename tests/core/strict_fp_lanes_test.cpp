@@ -53,7 +53,8 @@ TEST_CASE("lanes are worked on as single numbers are", "[core]")
   check([](const auto& a, const auto& b, const auto&) { return strict_fp::quotient(a, b); });
   check([](const auto& a, const auto& b, const auto& c) { return strict_fp::fused(a, b, c); });
   check([](const auto& a, const auto& b, const auto& c) { return strict_fp::fused(a, b, strict_fp::product(a, c)); });
-  check([](const auto& a, const auto& b, const auto&) { return strict_fp::zero_below(a, b); });
+  check([](const auto& a, const auto& b, const auto&) { return strict_fp::zero_if_small(a, b); });
+  check([](const auto& a, const auto& b, const auto&) { return strict_fp::zero_if_less(a, b); });
   check([](const auto& a, const auto&, const auto&) { return strict_fp::with_one_nan(a); });
   check([](const auto& a, const auto&, const auto&) { return strict_fp::negative(a); });
 }
@@ -71,11 +72,13 @@ TEST_CASE("numbers are cut to a range, and NaN stays", "[core]")
 TEST_CASE("a small number becomes +0, and every NaN becomes one", "[core]")
 {
   const auto bits = [](float value) { return std::bit_cast<std::uint32_t>(value); };
-  CHECK(bits(strict_fp::zero_below(-0x1.fffffep-101F, 0x1p-100F)) == 0);
-  CHECK(bits(strict_fp::zero_below(-0.0F, 0x1p-100F)) == 0);
-  CHECK(strict_fp::zero_below(-0x1p-100F, 0x1p-100F) == -0x1p-100F);
-  CHECK(std::isnan(strict_fp::zero_below(std::nanf(""), INFINITY)));
-  CHECK(strict_fp::zero_below(-INFINITY, INFINITY) == -INFINITY);
+  CHECK(bits(strict_fp::zero_if_small(-0x1.fffffep-101F, 0x1p-100F)) == 0);
+  CHECK(bits(strict_fp::zero_if_small(-0.0F, 0x1p-100F)) == 0);
+  CHECK(strict_fp::zero_if_small(-0x1p-100F, 0x1p-100F) == -0x1p-100F);
+  CHECK(strict_fp::zero_if_less(-INFINITY, 0x1p-100F) == 0.0F);
+  CHECK(std::isnan(strict_fp::zero_if_less(std::nanf(""), INFINITY)));
+  CHECK(std::isnan(strict_fp::zero_if_small(std::nanf(""), INFINITY)));
+  CHECK(strict_fp::zero_if_small(-INFINITY, INFINITY) == -INFINITY);
   for (const std::uint32_t nan : {0x7f800001U, 0xff800001U, 0x7fffffffU, 0xffc00000U})
     CHECK(bits(strict_fp::with_one_nan(std::bit_cast<float>(nan))) == 0x7fc00000U);
   CHECK(strict_fp::with_one_nan(-INFINITY) == -INFINITY);

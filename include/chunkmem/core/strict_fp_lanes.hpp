@@ -110,19 +110,32 @@ template <class Real>
 }
 
 /// `value`, or +0 where its magnitude is below `least`. NaN stays as it is.
-[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE inline float zero_below(float value, float least) noexcept
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE inline float zero_if_small(float value, float least) noexcept
 {
   const std::uint32_t keep = is_less(magnitude(value), least) ? 0U : ~0U;
   return bits_as<float>(bits_as<std::uint32_t>(value) & keep);
 }
 template <class Real>
   requires(lane_count<Real> > 0)
-[[nodiscard, gnu::always_inline]] inline Real zero_below(const Real& value, const Real& least) noexcept
+[[nodiscard, gnu::always_inline]] inline Real zero_if_small(const Real& value, const Real& least) noexcept
 {
   using words = lane_bits<lane_count<Real>>;
   words magnitude{};  // nvcc 13 fails at sums of constants here
   magnitude += 0x7fffffffU;
   return __builtin_bit_cast(Real, __builtin_bit_cast(words, value) & magnitude) < least ? Real{} : value;
+}
+
+/// `value`, or +0 where it is less than `least`. NaN stays as it is.
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE inline float zero_if_less(float value, float least) noexcept
+{
+  const std::uint32_t keep = is_less(value, least) ? 0U : ~0U;
+  return bits_as<float>(bits_as<std::uint32_t>(value) & keep);
+}
+template <class Real>
+  requires(lane_count<Real> > 0)
+[[nodiscard, gnu::always_inline]] inline Real zero_if_less(const Real& value, const Real& least) noexcept
+{
+  return value < least ? Real{} : value;
 }
 
 /// `value`, or the NaN 0x7fc00000 for every NaN: processors and compilers pass on different ones.

@@ -74,7 +74,7 @@ struct adam_factors {
   float keep = 1.0F;      ///< of the parameter, after decoupled decay
   float decay = 0.0F;     ///< of the parameter, added to the gradient
   float least_slope;      ///< a gradient below it counts as 0: its square would add a denormal to the variance
-  float least_variance;   ///< a variance below it counts as 0: times beta2 it may be a denormal
+  float least_variance;   ///< a variance below it counts as 0, and a negative one: times beta2 it may be a denormal
   float least_parameter;  ///< a parameter below it is stored as 0
 };
 
@@ -83,14 +83,14 @@ struct adam_factors {
 #define CHUNKMEM_ADAM_ARITHMETIC(WHERE)                                                                              \
   [[nodiscard, gnu::always_inline]] WHERE real decayed(const real& parameter, const real& gradient) const noexcept   \
   {                                                                                                                  \
-    return strict_fp::fused(decay, parameter, strict_fp::zero_below(gradient, least_state));                         \
+    return strict_fp::fused(decay, parameter, strict_fp::zero_if_small(gradient, least_state));                      \
   }                                                                                                                  \
   [[gnu::always_inline]] WHERE void observe(real& slope, real* state) const noexcept                                 \
   {                                                                                                                  \
-    slope = strict_fp::zero_below(slope, least_slope);                                                               \
+    slope = strict_fp::zero_if_small(slope, least_slope);                                                            \
     const real momentum = strict_fp::fused(beta1, state[0], strict_fp::product(rest1, slope));                       \
-    state[0] = strict_fp::with_one_nan(strict_fp::zero_below(momentum, least_state));                                \
-    const real kept = strict_fp::zero_below(state[1], least_variance);                                               \
+    state[0] = strict_fp::with_one_nan(strict_fp::zero_if_small(momentum, least_state));                             \
+    const real kept = strict_fp::zero_if_less(state[1], least_variance);                                             \
     const real square = strict_fp::product(slope, slope);                                                            \
     state[1] = strict_fp::with_one_nan(strict_fp::fused(beta2, kept, strict_fp::product(rest2, square)));            \
   }                                                                                                                  \
@@ -120,7 +120,7 @@ struct adam_work : adam_factors {
     variance = state[1];
     move(parameter, step, slope, strict_fp::root(variance), state);
     parameter =
-        strict_fp::with_one_nan(strict_fp::zero_below(strict_fp::sum_of_products(parameter, step), least_parameter));
+        strict_fp::with_one_nan(strict_fp::zero_if_small(strict_fp::sum_of_products(parameter, step), least_parameter));
   }
 
  private:
@@ -289,7 +289,7 @@ class basic_adam {
   step_progress progress;
 
  private:
-  static bool is_coupled(const adam_options& it) noexcept { return !it.decoupled && it.weight_decay != 0.0F; }
+  static bool is_coupled(const adam_options& it) noexcept { return !it.decoupled && flush(it.weight_decay) != 0.0F; }
 
   static const adam_options& checked(const adam_options& it)
   {

@@ -164,7 +164,8 @@ class element_pass {
     // A factor that makes nothing larger than 2^-100 of a denormal leaves it below the least number of a work.
     constexpr float most = is_first_version ? 1.0F : 0x1p26F;
     flushes_first_ = !(how_.factor <= most && how_.factor >= -most);
-    is_special_ = is_first_version || flushes_first_ || how_.limit > 0.0F;
+    cuts_ = how_.limit > 0.0F;
+    is_special_ = is_first_version || flushes_first_ || cuts_;
     if constexpr (!is_first_version) is_special_ = is_special_ || work_.is_decayed();
   }
 
@@ -346,7 +347,7 @@ class element_pass {
     if (flushes_first_) flush_lanes(gradient);
     gradient = strict_fp::product(gradient, all.factor);
     if constexpr (is_first_version) flush_lanes(gradient);
-    if (how_.limit > 0.0F) gradient = strict_fp::cut_to(gradient, all.least, all.most);
+    if (cuts_) gradient = strict_fp::cut_to(gradient, all.least, all.most);
     if constexpr (!is_first_version) {
       if (!work_.is_decayed()) return;
       Real parameter;
@@ -381,7 +382,7 @@ class element_pass {
                                               registers<lanes<Width>>& now) const noexcept
   {
     if constexpr (!is_first_version)
-      now.parameter = strict_fp::with_one_nan(strict_fp::zero_below(now.parameter, all.work.least_parameter));
+      now.parameter = strict_fp::with_one_nan(strict_fp::zero_if_small(now.parameter, all.work.least_parameter));
     if (Types::has_master(streams_)) store_lanes(streams_.master, dtype::float32, index, now.parameter, has_bf16_);
     if (Types::has_value(streams_))
       put<Width>(states, streams_.value.data, Types::value(streams_), Types::rounds_value(streams_), index,
@@ -440,6 +441,7 @@ class element_pass {
   gradient_transform how_{};
   bool transforms_;
   bool flushes_first_;
+  bool cuts_;
   bool is_special_;                      // more than the factor changes the gradient
   bool has_bf16_ = false;                // the processor has AVX512_BF16, while it runs
   const stream_words* words_ = nullptr;  // of each stream, while it runs

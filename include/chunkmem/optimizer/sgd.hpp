@@ -67,14 +67,14 @@ struct sgd_factors {
 #define CHUNKMEM_SGD_ARITHMETIC(WHERE)                                                                             \
   [[nodiscard, gnu::always_inline]] WHERE real decayed(const real& parameter, const real& gradient) const noexcept \
   {                                                                                                                \
-    return strict_fp::fused(decay, parameter, strict_fp::zero_below(gradient, least_state));                       \
+    return strict_fp::fused(decay, parameter, strict_fp::zero_if_small(gradient, least_state));                    \
   }                                                                                                                \
   [[gnu::always_inline]] WHERE void observe(real& slope, real* state) const noexcept                               \
   {                                                                                                                \
-    slope = strict_fp::zero_below(slope, least_slope);                                                             \
+    slope = strict_fp::zero_if_small(slope, least_slope);                                                          \
     if constexpr (states > 0) {                                                                                    \
       const real velocity = strict_fp::fused(momentum, state[0], strict_fp::product(rest, slope));                 \
-      state[0] = strict_fp::with_one_nan(strict_fp::zero_below(velocity, least_state));                            \
+      state[0] = strict_fp::with_one_nan(strict_fp::zero_if_small(velocity, least_state));                         \
     }                                                                                                              \
   }                                                                                                                \
   [[gnu::always_inline]] WHERE void move(real&, real& step, const real& slope, const real&, const real* state)     \
@@ -100,7 +100,7 @@ struct plain_sgd_work : sgd_factors {
     observe(slope, nullptr);
     move(parameter, step, slope, 0.0F, nullptr);
     parameter =
-        strict_fp::with_one_nan(strict_fp::zero_below(strict_fp::sum_of_products(parameter, step), least_parameter));
+        strict_fp::with_one_nan(strict_fp::zero_if_small(strict_fp::sum_of_products(parameter, step), least_parameter));
   }
 
  private:
@@ -123,7 +123,7 @@ struct momentum_sgd_work : sgd_factors {
     observe(slope, &velocity);
     move(parameter, step, slope, 0.0F, &velocity);
     parameter =
-        strict_fp::with_one_nan(strict_fp::zero_below(strict_fp::sum_of_products(parameter, step), least_parameter));
+        strict_fp::with_one_nan(strict_fp::zero_if_small(strict_fp::sum_of_products(parameter, step), least_parameter));
   }
 
  private:

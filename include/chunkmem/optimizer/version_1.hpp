@@ -55,7 +55,7 @@ struct adam_factors {
     real slope = gradient;                                                                                           \
     if (coupled) slope = strict_fp::fused(decay, parameter, gradient);                                               \
     state[0] = settled(strict_fp::fused(beta1, state[0], strict_fp::product(rest1, slope)));                         \
-    const real square = strict_fp::zero_below(strict_fp::product(slope, slope), least);                              \
+    const real square = strict_fp::zero_if_small(strict_fp::product(slope, slope), least);                           \
     state[1] = settled(strict_fp::fused(beta2, state[1], strict_fp::product(rest2, square)));                        \
   }                                                                                                                  \
   [[gnu::always_inline]] WHERE void move(real& parameter, const real&, const real& root, const real* state)          \

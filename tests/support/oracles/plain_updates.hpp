@@ -95,7 +95,7 @@ class adam_step {
     slope = cut(slope, least_slope);
     momentum = with_one_nan(cut(std::fma(beta1, momentum, product(rest1, slope)), 0x1p-100F));
     const float added = product(rest2, product(slope, slope));
-    variance = with_one_nan(std::fma(beta2, cut(variance, least_variance), added));
+    variance = with_one_nan(std::fma(beta2, variance < least_variance ? 0.0F : variance, added));
     const float direction = quotient(momentum, std::fma(std::sqrt(variance), scale, epsilon));
     const float moved = sum(product(keep, parameter), product(-rate, direction));
     parameter = with_one_nan(cut(moved, least_parameter));
