@@ -155,10 +155,15 @@ class element_pass {
   static constexpr std::size_t states = Work::states;
   static_assert(states <= 2, "chunkmem: a work with three states wants more lines in three loops");
   using streams_type = update_streams<states>;
+  static constexpr bool is_first_version = Work::rule == numerics::version_1;
+  static constexpr auto usual_mode =
+      is_first_version ? float_environment::settings{} : float_environment::settings::flushing();
 
   /// @param how   null: the gradient is what the work sees
-  element_pass(const Work& work, const streams_type& streams, const gradient_transform* how) noexcept
-      : work_{work}, streams_{streams}, transforms_{how != nullptr}
+  /// @param mode   of the thread while it works; no bit depends on the flush mode
+  element_pass(const Work& work, const streams_type& streams, const gradient_transform* how,
+               const float_environment::settings& mode = usual_mode) noexcept
+      : work_{work}, streams_{streams}, mode_{mode}, transforms_{how != nullptr}
   {
     if (how != nullptr) how_ = *how;
     // A factor that makes nothing larger than 2^-100 of a denormal leaves it below the least number of a work.
@@ -182,8 +187,7 @@ class element_pass {
   template <class... Types>
   [[gnu::noinline]] void run_as(instruction_set set, std::uint64_t count) noexcept
   {
-    using rules = float_environment::settings;
-    const float_environment fixed{is_first_version ? rules{} : rules::flushing()};
+    const float_environment fixed{mode_};
     stream_words words[states + 1];
     make(words);
     has_bf16_ = set == instruction_set::avx512_bf16;
@@ -207,8 +211,6 @@ class element_pass {
       if (it.is_stochastic) words[index] = stream_words{chunkmem::detail::rounding_stream{key}};
     }
   }
-
-  static constexpr bool is_first_version = Work::rule == numerics::version_1;
 
   template <class Real>
   struct registers {
@@ -261,7 +263,7 @@ class element_pass {
     const numbers<typename set::real> all{*this};
     randoms random;
     std::uint64_t index = 0;
-    for (; index + width <= count; index += width) {
+    for (const std::uint64_t end = count / width * width; index != end; index += width) {
       registers<typename set::real> now;
       self.template begin<any_types, width>(index, all, now);
       self.template store_states<any_types, width>(index, random, now);
@@ -284,7 +286,7 @@ class element_pass {
     const numbers<typename set::real> all{*this};
     randoms random;
     std::uint64_t index = 0;
-    for (; index + width <= count; index += width) {
+    for (const std::uint64_t end = count / width * width; index != end; index += width) {
       registers<typename set::real> now;
       self.template begin<Types, width>(index, all, now);
       self.template store_states<Types, width>(index, random, now);
@@ -306,7 +308,7 @@ class element_pass {
     const numbers<typename set::real> all{*this};
     randoms random;
     std::uint64_t index = 0;
-    for (; index + width <= count; index += width) {
+    for (const std::uint64_t end = count / width * width; index != end; index += width) {
       registers<typename set::real> now;
       self.template begin<Types, width>(index, all, now);
       self.template store_states<Types, width>(index, random, now);
@@ -439,6 +441,7 @@ class element_pass {
   Work work_;
   streams_type streams_;
   gradient_transform how_{};
+  float_environment::settings mode_;
   bool transforms_;
   bool flushes_first_;
   bool cuts_;
