@@ -8,8 +8,10 @@
 
 #include <chunkmem/activation/random_stream.hpp>
 #include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
+#include <chunkmem/optimizer/version_1.hpp>
 
 #include <array>
 #include <cstdint>
@@ -230,6 +232,8 @@ TEST_CASE("states of `use` have the names and bytes of states that were register
   float rates[] = {0.25F, 0.125F};
   by_hand.use(adam.lists());
   by_hand.state("adam/updates", std::as_writable_bytes(std::span{&adam.progress.number, 1}));
+  std::uint64_t numerics = 1;  // versions before this one
+  by_hand.state("adam/numerics", std::as_writable_bytes(std::span{&numerics, 1}));
   by_hand.state("loss scale", scale.bytes());
   by_hand.state("learning rates", std::as_writable_bytes(std::span{rates}));
   const auto first = by_hand.add<float>({40}, cm::role::parameter);
@@ -242,6 +246,72 @@ TEST_CASE("states of `use` have the names and bytes of states that were register
   CHECK(used.adam.progress.number == 41);
   CHECK(used.scale.scale() == 8.0F);
   CHECK((used.rates.of(cm::group_id{0}) == before[0] && used.rates.of(cm::group_id{1}) == before[1]));
+}
+
+namespace {
+
+/// One weight and an optimizer by some version of the numerics. A base of it: it has to live as long as the manager.
+template <class Kernel>
+struct versioned {
+  explicit versioned(bool takes_any = false) : kernel{{}, {.takes_any_numerics = takes_any}}
+  {
+    m.content().belongs_to(1);
+    m.use(kernel);
+    m.acquire(weight, cm::access::write).span()[0] = 1;
+  }
+  [[nodiscard]] bool names_numerics()
+  {
+    for (const auto& item : checkpoint::content_of(m))
+      if (item.name == std::string{"state/"}.append(Kernel::name).append("/numerics")) return true;
+    return false;
+  }
+  void step()
+  {
+    const auto scope = m.iteration();
+    m.gradient(weight).span()[0] = 1;
+    cm::optimizer::step(m, kernel, {.learning_rate = 0.5F});
+  }
+  arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
+  cm::manager<arena> m{memory, {.chunk_bytes = 4_KiB}};
+  cm::tensor<float> weight = m.add<float>({1}, cm::role::parameter);
+  Kernel kernel;
+};
+
+template <template <cm::optimizer::numerics> class Kernel>
+void check_versions()
+{
+  using enum cm::optimizer::numerics;
+  temporary_folder place;
+  posix_folder folder{place.path()};
+  versioned<Kernel<version_1>> first;
+  first.step();
+  CHECK(!first.names_numerics());  // a file as before there were versions
+  (void)checkpoint::save(first.m, folder);
+  versioned<Kernel<version_1>> same;
+  CHECK_NOTHROW(checkpoint::load(same.m, folder));
+  versioned<Kernel<version_2>> other;
+  CHECK_THROWS_WITH(checkpoint::load(other.m, folder),
+                    ContainsSubstring("a checkpoint of version 1 of the numerics, and this optimizer has version 2 "
+                                      "(train on with optimizer::numerics::version_1, or give "
+                                      ".takes_any_numerics = true: later updates have other bits)"));
+  CHECK(other.kernel.progress.number == 0);
+  versioned<Kernel<version_2>> any{true};
+  (void)checkpoint::load(any.m, folder);
+  CHECK(any.kernel.progress.number == 1);
+  any.step();
+  CHECK(any.names_numerics());
+  (void)checkpoint::save(any.m, folder);
+  CHECK_NOTHROW(checkpoint::load(other.m, folder));  // it is of version 2 now
+  CHECK(other.kernel.progress.number == 2);
+  CHECK_THROWS_WITH(checkpoint::load(same.m, folder), ContainsSubstring("a checkpoint of version 2 of the numerics"));
+}
+
+}  // namespace
+
+TEST_CASE("a resume by another version of the numerics says so, and goes on where it was told to", "[checkpoint]")
+{
+  check_versions<cm::optimizer::basic_adam>();
+  check_versions<cm::optimizer::basic_sgd>();
 }
 
 TEST_CASE("a state of `use` that cannot be right is refused by a load that changes nothing", "[checkpoint]")

@@ -17,6 +17,7 @@
 #include <cstring>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -307,6 +308,7 @@ class device_optimizer {
     });
     expects(sizes_.parameters > 0, "an optimizer on the device before any parameter was declared (declare them first)");
     manager_.use(kernel_.lists());
+    manager_.use(constants_);
     buffer_ = manager_.template add<std::uint8_t>({memory_type::size(sizes_).count()}, role::buffer);
     missing_.reserve(sizes_.parameters);
   }
@@ -545,8 +547,25 @@ class device_optimizer {
     std::optional<device_step<Kernel, backend_type, Launcher>> enqueued_;
   };
 
+  /// The states of the kernel that never change, as its version of the numerics. The device has those that change.
+  struct kernel_constants {
+    static constexpr std::string_view name = Kernel::name;
+    template <class Visit>
+    void for_each_state(Visit visit)
+    {
+      const auto visit_constant = [&](const restart_state& it) {
+        if (it.is_constant) visit(it);
+      };
+      if constexpr (requires { kernel.for_each_state(visit_constant); }) kernel.for_each_state(visit_constant);
+    }
+
+    Kernel& kernel;
+    registration registered{};
+  };
+
   Manager& manager_;
   Kernel kernel_;
+  kernel_constants constants_{kernel_};
   Launcher launcher_;
   loss_scale scale_;
   device_step_sizes sizes_;

@@ -53,8 +53,8 @@ class numerics_record {
     std::uint64_t found = 0;
     std::memcpy(&found, loaded.data(), sizeof found);
     if (found == own) return;
-    throw config_error{error_text{} << "chunkmem: a checkpoint that an optimizer with version " << found + 1
-                                    << " of the numerics made, and this optimizer has version " << own + 1
+    throw config_error{error_text{} << "chunkmem: a checkpoint of version " << found + 1
+                                    << " of the numerics, and this optimizer has version " << own + 1
                                     << " (train on with optimizer::numerics::version_" << found + 1
                                     << ", or give .takes_any_numerics = true: later updates have other bits)"};
   }
