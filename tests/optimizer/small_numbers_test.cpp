@@ -102,6 +102,8 @@ void compare(const elements& begin, const gradient_transform& how, const step_se
     step.update(parameter, oracle::transformed(gradient, how.factor, how.limit), states...);
   });
   for (const environment& mode : {environment{}, environment::flushing()}) {
+    // nothing runs a single element in flush mode but this test: the pass leaves that mode for such a factor
+    if (mode == environment::flushing() && how.factor < 0x1p-126F) continue;
     elements seen = begin;
     const auto one = [&, cuts = how.limit > 0.0F](float& parameter, float gradient, auto&... states) {
       const float slope = cuts ? detail::transformed<true>(how, gradient) : detail::transformed<false>(how, gradient);
@@ -211,9 +213,9 @@ std::vector<sgd_case> sgd_cases()
   };
 }
 
-constexpr gradient_transform transforms[] = {
-    {},          {0.37F},      {0x1p-16F},   {0x1p26F},      {0x1.8p26F},
-    {0x1.8p60F}, {0x1.8p-60F}, {3.0F, 0.5F}, {1.0F, 1e-30F}, {0x1p40F, 0x1p-140F}};
+constexpr gradient_transform transforms[] = {{},           {0.37F},        {0x1p-16F},          {0x1p26F},
+                                             {0x1.8p26F},  {0x1.8p60F},    {0x1.8p-60F},        {0x1p-140F},
+                                             {3.0F, 0.5F}, {1.0F, 1e-30F}, {0x1p40F, 0x1p-140F}};
 
 /// A few steps of the last digit away, of any sign.
 float near(float border, std::uint64_t seed)

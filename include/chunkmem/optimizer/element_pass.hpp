@@ -166,6 +166,8 @@ class element_pass {
       : work_{work}, streams_{streams}, mode_{mode}, transforms_{how != nullptr}
   {
     if (how != nullptr) how_ = *how;
+    // In flush mode a factor that is a denormal would be 0.
+    if (bits_as<std::uint32_t>(how_.factor) != bits_as<std::uint32_t>(flush(how_.factor))) mode_ = {};
     // A factor that makes nothing larger than 2^-100 of a denormal leaves it below the least number of a work.
     constexpr float most = is_first_version ? 1.0F : 0x1p26F;
     flushes_first_ = !(how_.factor <= most && how_.factor >= -most);
