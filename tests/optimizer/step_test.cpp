@@ -662,7 +662,7 @@ namespace {
 
 /// Beside an sgd of its manager.
 struct second_sgd : cm::optimizer::sgd {
-  using sgd::sgd;
+  using basic_sgd::basic_sgd;
   static constexpr std::string_view name = "second sgd";
 };
 
