@@ -221,6 +221,7 @@ class stage_content {
   [[nodiscard]] std::string stored_name_of(const checkpoint::model_item& item) const
   {
     if (!item.may_be_absent()) return item.name;
+    if (item.is_constant) return saved_.names().contains(item.name) ? item.name : std::string{};
     const std::string tensor = m_.name_of(item.tensor);
     for (const std::string& name : names_of(std::string{item.name, 0, item.name.size() - tensor.size()}, tensor))
       if (saved_.names().contains(name)) return name;
