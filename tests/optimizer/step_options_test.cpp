@@ -3,6 +3,7 @@
 
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
+#include <chunkmem/optimizer/version_1.hpp>
 
 #include <support/catch.hpp>
 #include <support/count_allocations.hpp>
@@ -493,6 +494,9 @@ TEST_CASE("each option of a step, and no other, makes another word, and is named
 {
   const std::vector<float> rates{0.5F, 0.25F};
   CHECK(differences_of({}).empty());
+  using enum optimizer::numerics;
+  CHECK(differences({}, optimizer::basic_adam<version_1>{}, {}, optimizer::adam{}) == strings{"numerics = 2"});
+  CHECK(differences({}, optimizer::sgd{}, {}, optimizer::basic_sgd<version_1>{}) == strings{"numerics = 1"});
   CHECK(differences_of({.learning_rate = 0.5F}) == strings{"learning rate = 0.5"});
   CHECK(differences_of({.group_rates = rates}) ==
         strings{"learning rate of group 0 = 0.5", "learning rate of group 1 = 0.25"});

@@ -251,6 +251,7 @@ class basic_adam {
                                         setting{"decoupled", it.decoupled}, setting{"rate_factor", it.rate_factor}};
         },
         visit);
+    visit(setting{"numerics", static_cast<std::uint64_t>(Rule)});
   }
 
   /// The version of the numerics. @see numerics_record

@@ -31,7 +31,7 @@ inline constexpr std::size_t no_root = ~std::size_t{};
 /// - `move(parameter, step, slope, root, states)`, which makes two products: their sum is the new parameter,
 /// - `least_parameter`: a parameter below it is stored as 0.
 /// `move` gets the square root of the state `root_of`; with `no_root` it gets none. The bits of a work do not depend on
-/// the flush mode of the thread. A gradient that is a denormal counts as 0 there, so the pass need not flush it.
+/// the flush mode of the thread. It takes a gradient below 2^-100 for 0, so the pass flushes none after the factor.
 ///
 /// A work of version 1 of the numerics has `observe(parameter, gradient, states)` and `move(parameter, gradient, root,
 /// states)` instead, and keeps denormals.

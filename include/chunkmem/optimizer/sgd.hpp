@@ -253,6 +253,7 @@ class basic_sgd {
                                         setting{"rate_factor", it.rate_factor}};
         },
         visit);
+    visit(setting{"numerics", static_cast<std::uint64_t>(Rule)});
   }
 
   /// The version of the numerics. @see numerics_record
