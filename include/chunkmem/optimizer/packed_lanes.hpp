@@ -131,8 +131,10 @@ template <class Real>
 [[gnu::always_inline]] inline void widen_fp16(Real& result, const halves<lane_count<Real>>& stored) noexcept
 {
   if constexpr (lane_count<Real> < 8) {
+    Real wide{};
     for (std::size_t lane = 0; lane < lane_count<Real>; ++lane)
-      result[lane] = chunkmem::detail::widened_fp16(stored[lane]);
+      wide[lane] = chunkmem::detail::widened_fp16(stored[lane]);
+    result = wide;
   } else {
 #if defined(__clang__)
     using singles = typename vector_of<_Float16, lane_count<Real>>::type;
