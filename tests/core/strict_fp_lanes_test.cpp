@@ -56,6 +56,7 @@ TEST_CASE("lanes are worked on as single numbers are", "[core]")
   check([](const auto& a, const auto& b, const auto&) { return strict_fp::zero_if_small(a, b); });
   check([](const auto& a, const auto& b, const auto&) { return strict_fp::zero_if_less(a, b); });
   check([](const auto& a, const auto&, const auto&) { return strict_fp::with_one_nan(a); });
+  check([](const auto& a, const auto& b, const auto&) { return strict_fp::stored(a, b); });
   check([](const auto& a, const auto&, const auto&) { return strict_fp::negative(a); });
 }
 
@@ -82,6 +83,8 @@ TEST_CASE("a small number becomes +0, and every NaN becomes one", "[core]")
   for (const std::uint32_t nan : {0x7f800001U, 0xff800001U, 0x7fffffffU, 0xffc00000U})
     CHECK(bits(strict_fp::with_one_nan(std::bit_cast<float>(nan))) == 0x7fc00000U);
   CHECK(strict_fp::with_one_nan(-INFINITY) == -INFINITY);
+  CHECK(bits(strict_fp::stored(std::bit_cast<float>(0xff800001U), 0x1p-100F)) == 0x7fc00000U);
+  CHECK(bits(strict_fp::stored(-0x1p-101F, 0x1p-100F)) == 0);
 }
 
 TEST_CASE("both products of a sum are rounded first", "[core]")

@@ -176,7 +176,7 @@ template <class Real>
 template <class Real>
 [[gnu::always_inline]] inline void cut(Real& result, const Real& value)
 {
-  result = strict_fp::with_one_nan(strict_fp::zero_if_small(value, in_all_lanes<Real>(0x1p-100F)));
+  result = strict_fp::stored(value, in_all_lanes<Real>(0x1p-100F));
 }
 template <class Real>
 [[gnu::always_inline]] inline void settle(Real& value)

@@ -152,6 +152,20 @@ template <class Real>
   return value != value ? nan : value;
 }
 
+/// `value` as it is stored: +0 where it is small, and one NaN. Both are looked for at once, so that no chain grows.
+[[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE inline float stored(float value, float least) noexcept
+{
+  return with_one_nan(zero_if_small(value, least));
+}
+template <class Real>
+  requires(lane_count<Real> > 0)
+[[nodiscard, gnu::always_inline]] inline Real stored(const Real& value, const Real& least) noexcept
+{
+  Real nan{};
+  nan += __builtin_nanf("");
+  return value != value ? nan : zero_if_small(value, least);
+}
+
 /// left + right, where both may be products: each is rounded first, whatever a compiler contracts.
 [[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE inline float sum_of_products(float left, float right) noexcept
 {

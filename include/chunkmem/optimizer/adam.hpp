@@ -89,7 +89,7 @@ struct adam_factors {
   {                                                                                                                  \
     slope = strict_fp::zero_if_small(slope, least_slope);                                                            \
     const real momentum = strict_fp::fused(beta1, state[0], strict_fp::product(rest1, slope));                       \
-    state[0] = strict_fp::with_one_nan(strict_fp::zero_if_small(momentum, least_state));                             \
+    state[0] = strict_fp::stored(momentum, least_state);                                                             \
     const real kept = strict_fp::zero_if_less(state[1], least_variance);                                             \
     const real square = strict_fp::product(slope, slope);                                                            \
     state[1] = strict_fp::with_one_nan(strict_fp::fused(beta2, kept, strict_fp::product(rest2, square)));            \
@@ -119,8 +119,7 @@ struct adam_work : adam_factors {
     momentum = state[0];
     variance = state[1];
     move(parameter, step, slope, strict_fp::root(variance), state);
-    parameter =
-        strict_fp::with_one_nan(strict_fp::zero_if_small(strict_fp::sum_of_products(parameter, step), least_parameter));
+    parameter = strict_fp::stored(strict_fp::sum_of_products(parameter, step), least_parameter);
   }
 
  private:

@@ -385,8 +385,7 @@ class element_pass {
   [[gnu::always_inline]] void store_parameter(std::uint64_t index, const numbers<lanes<Width>>& all, randoms& random,
                                               registers<lanes<Width>>& now) const noexcept
   {
-    if constexpr (!is_first_version)
-      now.parameter = strict_fp::with_one_nan(strict_fp::zero_if_small(now.parameter, all.work.least_parameter));
+    if constexpr (!is_first_version) now.parameter = strict_fp::stored(now.parameter, all.work.least_parameter);
     if (Types::has_master(streams_)) store_lanes(streams_.master, dtype::float32, index, now.parameter, has_bf16_);
     if (Types::has_value(streams_))
       put<Width>(states, streams_.value.data, Types::value(streams_), Types::rounds_value(streams_), index,

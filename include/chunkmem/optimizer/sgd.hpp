@@ -74,7 +74,7 @@ struct sgd_factors {
     slope = strict_fp::zero_if_small(slope, least_slope);                                                          \
     if constexpr (states > 0) {                                                                                    \
       const real velocity = strict_fp::fused(momentum, state[0], strict_fp::product(rest, slope));                 \
-      state[0] = strict_fp::with_one_nan(strict_fp::zero_if_small(velocity, least_state));                         \
+      state[0] = strict_fp::stored(velocity, least_state);                                                         \
     }                                                                                                              \
   }                                                                                                                \
   [[gnu::always_inline]] WHERE void move(real&, real& step, const real& slope, const real&, const real* state)     \
@@ -99,8 +99,7 @@ struct plain_sgd_work : sgd_factors {
     float step;
     observe(slope, nullptr);
     move(parameter, step, slope, 0.0F, nullptr);
-    parameter =
-        strict_fp::with_one_nan(strict_fp::zero_if_small(strict_fp::sum_of_products(parameter, step), least_parameter));
+    parameter = strict_fp::stored(strict_fp::sum_of_products(parameter, step), least_parameter);
   }
 
  private:
@@ -122,8 +121,7 @@ struct momentum_sgd_work : sgd_factors {
     float step;
     observe(slope, &velocity);
     move(parameter, step, slope, 0.0F, &velocity);
-    parameter =
-        strict_fp::with_one_nan(strict_fp::zero_if_small(strict_fp::sum_of_products(parameter, step), least_parameter));
+    parameter = strict_fp::stored(strict_fp::sum_of_products(parameter, step), least_parameter);
   }
 
  private:
