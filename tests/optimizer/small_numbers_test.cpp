@@ -384,6 +384,7 @@ void check_borders(const std::vector<Case>& cases, std::size_t each)
       CAPTURE(number, how.factor, how.limit);
       compare(cases[number], elements_at_borders(cases[number], how.factor, each, seed += 1'000'000), how);
     }
+  SUCCEED();  // else something failed
 }
 
 /// An update without any rule for small numbers.
@@ -463,6 +464,7 @@ void check_patterns(std::uint64_t count)
     CAPTURE(first);
     compare(adams[first / of_a_run % adams.size()], all, transforms[first / of_a_run % std::size(transforms)]);
   }
+  SUCCEED();  // else something failed
 }
 
 }  // namespace
