@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -56,6 +57,57 @@ struct capturing : fake_rig {
 };
 
 }  // namespace
+
+TEST_CASE("a graph keeps the order of events and streams, and no other", "[backend]")
+{
+  const fake_rig rig;
+  const auto one = rig.stream();
+  const auto two = rig.stream();
+  std::string ran;
+  const auto kernel = [&ran](fake_stream_handle on, char name) { launch_kernel(on, [&ran, name] { ran += name; }); };
+  must(rig.api.begin_capture(one));
+  kernel(one, 'a');
+  fork(rig, one, two);
+  kernel(one, 'b');
+  kernel(two, 'x');
+  kernel(two, 'y');
+  kernel(one, 'c');
+  fork(rig, two, one);
+  kernel(one, 'd');
+  const auto executable = executable_of(rig, one);
+  std::set<std::string> orders;
+  for (int i = 0; i < 300; ++i) {
+    ran.clear();
+    must(rig.api.launch_graph(executable, two));
+    must(rig.api.synchronize_stream(two));
+    orders.insert(ran);
+  }
+  CHECK(orders == std::set<std::string>{"abcxyd", "abxcyd", "abxycd", "axbcyd", "axbycd", "axybcd"});
+}
+
+TEST_CASE("random work captured and launched again gives what it gives when it is done again", "[backend]")
+{
+  for (const auto when : {fake_schedule::random, fake_schedule::latest})
+    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+      CAPTURE(static_cast<int>(when), seed);
+      const fake_rig rig{when, seed};
+      const std::vector<fake_stream_handle> streams{rig.stream(), rig.stream(), rig.stream()};
+      fake_program program{rig, streams};
+      must(rig.api.begin_capture(streams[0]));
+      fork(rig, streams[0], streams[1]);
+      fork(rig, streams[0], streams[2]);
+      program.enqueue(seed, 50);
+      fork(rig, streams[1], streams[0]);
+      fork(rig, streams[2], streams[0]);
+      const auto executable = executable_of(rig, streams[0]);
+      for (int i = 0; i < 5; ++i) {
+        must(rig.api.launch_graph(executable, streams[0]));
+        program.expect(seed, 50);
+        REQUIRE(program.is_right());
+      }
+      REQUIRE(rig.api.faults().empty());
+    }
+}
 
 TEST_CASE("a capture that keeps the rules ends well, with what is allowed in it", "[backend]")
 {

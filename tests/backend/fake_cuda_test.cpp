@@ -5,11 +5,13 @@
 #include <support/fake_cuda_rig.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -186,6 +188,69 @@ TEST_CASE("a copy onto itself is a fault", "[backend]")
   CHECK(rig.api.faults().size() == 1);
 }
 
+TEST_CASE("the device, a pool and the system each give so much memory and no more", "[backend]")
+{
+  const fake_rig rig{fake_cuda_options{.devices = 2, .device_memory = 1'000, .pinned_memory = 100}};
+  const auto& api = rig.api;
+  const auto stream = rig.stream();
+  fake_pool_handle narrow;
+  fake_pool_handle foreign;
+  must(api.create_pool(narrow, 0, 300));
+  must(api.create_pool(foreign, 1, 0));
+  std::size_t free = 0;
+  std::size_t total = 0;
+  void* place = nullptr;
+  CHECK(api.allocate_device(place, 301, narrow, stream) == 2);
+  must(api.allocate_device(place, 300, narrow, stream));
+  void* const first = place;
+  CHECK(api.allocate_device(place, 1, narrow, stream) == 2);
+  CHECK(api.allocate_device(place, 701, rig.pool, stream) == 2);
+  CHECK(api.allocate_device(place, 1, foreign, stream) == 1);
+  CHECK(place == first);  // results are written on success alone
+  must(api.allocate_device(place, 700, rig.pool, stream));
+  must(api.memory_info(free, total));
+  CHECK(free == 0);
+  CHECK(total == 1'000);
+  must(api.free_device(first, stream));
+  must(api.memory_info(free, total));
+  CHECK(free == 0);  // the pool keeps it, for itself
+  must(api.pool_memory(narrow, free));
+  CHECK(free == 300);
+  CHECK(api.allocate_device(place, 1, rig.pool, stream) == 2);
+  must(api.allocate_device(place, 200, narrow, stream));
+  must(api.destroy_pool(narrow));
+  must(api.memory_info(free, total));
+  CHECK(free == 100);  // what is in use stays
+  must(api.free_device(place, stream));
+  must(api.memory_info(free, total));
+  CHECK(free == 300);
+  CHECK(api.pool_memory(narrow, free) == 400);
+  must(api.create_pool(narrow, 0, 300));
+  must(api.allocate_device(place, 300, narrow, stream));
+
+  CHECK(api.allocate_pinned(place, 101) == 2);
+  must(api.allocate_pinned(place, 100));
+  CHECK(api.allocate_pinned(place, 1) == 2);
+  must(api.free_pinned(place));
+  must(api.allocate_pinned(place, 60));
+  CHECK(api.live() == fake_live{.device_allocations = 2, .pinned_allocations = 1, .streams = 1, .pools = 3});
+}
+
+TEST_CASE("without pools memory comes from none, and a free waits for all work", "[backend]")
+{
+  const fake_rig rig{fake_cuda_options{.has_pools = false, .when = fake_schedule::latest}};
+  const auto stream = rig.stream();
+  const auto other = rig.stream();
+  CHECK(rig.pool == fake_pool_handle{});
+  void* place = nullptr;
+  must(rig.api.allocate_device(place, 64, {}, stream));
+  must(rig.api.fill(place, 1, 64, other));  // needs no wait
+  must(rig.api.free_device(place, stream));
+  CHECK(rig.api.operations() == 1);
+  CHECK(rig.api.faults().empty());
+  CHECK(is_poison(static_cast<std::byte*>(place), 64));
+}
+
 TEST_CASE("handles that are none, of another GPU or of things destroyed are refused with 400", "[backend]")
 {
   const fake_rig rig;
@@ -272,6 +337,145 @@ TEST_CASE("values that no device can take are refused with 1", "[backend]")
   CHECK(api.operations() == 0);
 }
 
+TEST_CASE("the ledger knows what was made and not given back", "[backend]")
+{
+  const fake_rig rig;
+  const auto stream = rig.stream();
+  const auto event = rig.event();
+  std::byte* const place = rig.device(64, stream);
+  std::byte* const host = rig.pinned(64);
+  fake_graph_handle graph;
+  fake_executable_handle executable;
+  must(rig.api.begin_capture(stream));
+  must(rig.api.end_capture(stream, graph));
+  must(rig.api.instantiate(executable, graph));
+  CHECK(rig.api.live() == fake_live{1, 1, 1, 1, 1, 1, 1});
+  CHECK(rig.api.live().total() == 7);
+  must(rig.api.destroy_executable(executable));
+  must(rig.api.destroy_graph(graph));
+  must(rig.api.free_pinned(host));
+  must(rig.api.destroy_pool(rig.pool));
+  must(rig.api.free_device(place, stream));  // outlives its pool
+  must(rig.api.destroy_event(event));
+  must(rig.api.destroy_stream(stream));
+  CHECK(rig.api.live() == fake_live{});
+  CHECK(rig.api.allocations() == 5);
+}
+
+TEST_CASE("a wait means the record that was the latest when it was asked for", "[backend]")
+{
+  const fake_rig rig{fake_schedule::latest};
+  const auto one = rig.stream();
+  const auto two = rig.stream();
+  const auto event = rig.event();
+  bool is_first_done = false;
+  bool is_second_done = false;
+  must(rig.api.wait_event(two, event));  // never recorded: no wait
+  must(rig.api.synchronize_event(event));
+  launch_kernel(one, [&] { is_first_done = true; });
+  must(rig.api.record_event(event, one));
+  must(rig.api.wait_event(two, event));
+  launch_kernel(one, [&] { is_second_done = true; });
+  must(rig.api.record_event(event, one));
+  must(rig.api.synchronize_stream(two));
+  CHECK(is_first_done);
+  CHECK_FALSE(is_second_done);
+  must(rig.api.synchronize_event(event));
+  CHECK(is_second_done);
+  CHECK(rig.api.synchronizations() == 3);
+}
+
+TEST_CASE("the latest schedule runs what is waited for, and what that waits for, and nothing else", "[backend]")
+{
+  const fake_rig rig{fake_schedule::latest};
+  const auto one = rig.stream();
+  const auto two = rig.stream();
+  const auto three = rig.stream();
+  std::array<bool, 6> ran{};  // one for each: some run beside others
+  launch_kernel(one, [&] { ran[0] = true; });
+  const auto first = rig.recorded(one);
+  launch_kernel(one, [&] { ran[1] = true; });
+  must(rig.api.wait_event(two, first));
+  launch_kernel(two, [&] { ran[2] = true; });
+  launch_kernel(three, [&] { ran[3] = true; });
+  must(rig.api.wait_event(three, rig.recorded(two)));
+  launch_kernel(three, [&] { ran[4] = true; });
+  const auto last = rig.recorded(three);
+  launch_kernel(three, [&] { ran[5] = true; });
+  std::this_thread::yield();
+  CHECK(rig.api.operations() == 0);
+  must(rig.api.synchronize_event(last));
+  CHECK(ran == std::array{true, false, true, true, true, false});
+  must(rig.api.destroy_stream(three));
+  rig.api.finish();
+  CHECK(rig.api.operations() == 6);
+}
+
+TEST_CASE("errors wait for last_error, for each thread alone", "[backend]")
+{
+  const fake_rig rig;
+  const auto stream = rig.stream();
+  CHECK(rig.api.last_error() == 0);
+  CHECK(rig.api.copy(nullptr, nullptr, 1, stream) == 1);
+  must(rig.api.synchronize_stream(stream));  // success does not forget
+  std::thread{[&] { CHECK(rig.api.last_error() == 0); }}.join();
+  CHECK(rig.api.last_error() == 1);
+  CHECK(rig.api.last_error() == 0);
+}
+
+TEST_CASE("each thread has its own current device, and streams belong to one", "[backend]")
+{
+  const fake_rig rig{fake_cuda_options{.devices = 2}};
+  const auto& api = rig.api;
+  int number = -1;
+  must(api.count_devices(number));
+  CHECK(number == 2);
+  const auto first = rig.stream();
+  const auto first_event = rig.event();
+  std::byte* const place = rig.device(64, first);
+  CHECK(api.use_device(2) == 101);
+  CHECK(api.use_device(-1) == 101);
+  fake_pool_handle pool;
+  CHECK(api.create_pool(pool, 2, 0) == 101);
+  must(api.use_device(1));
+  std::thread{[&] {
+    int its = -1;
+    must(api.current_device(its));
+    CHECK(its == 0);
+  }}.join();
+  must(api.current_device(number));
+  CHECK(number == 1);
+
+  const auto second = rig.stream();
+  CHECK(api.record_event(first_event, second) == 400);
+  must(api.record_event(first_event, first));
+  must(api.wait_event(second, first_event));  // across devices: allowed
+  must(api.copy(place, place + 32, 32, first));
+  CHECK(api.fill(place, 0, 64, first) == 400);
+  int ran = 0;
+  CHECK(api.last_error() == 400);
+  launch_kernel(first, [&] { ++ran; });
+  CHECK(api.last_error() == 400);
+  must(api.use_device(0));
+  must(api.fill(place, 0, 64, first));
+  launch_kernel(first, [&] { ++ran; });
+  CHECK(api.last_error() == 0);
+  must(api.synchronize_stream(first));
+  CHECK(ran == 1);
+}
+
+TEST_CASE("without a device every call answers 100", "[backend]")
+{
+  const fake_cuda api{fake_cuda_options{.devices = 0}};
+  int number = 5;
+  fake_stream_handle stream;
+  CHECK(api.count_devices(number) == 100);
+  CHECK(api.create_stream(stream) == 100);
+  CHECK(number == 5);
+  CHECK(api.last_error() == 100);
+  CHECK(api.last_error() == 0);
+}
+
 TEST_CASE("a host function or a kernel that calls the runtime gets 800, and is found", "[backend]")
 {
   const fake_rig rig;
@@ -292,6 +496,43 @@ TEST_CASE("a host function or a kernel that calls the runtime gets 800, and is f
   CHECK(from_kernel == 800);
   CHECK(rig.api.faults().size() == 2);
   CHECK(rig.api.live().events == 0);
+}
+
+TEST_CASE("a destroyed stream, and the end of the GPU, finish what is queued", "[backend]")
+{
+  for (const auto when : schedules) {
+    int ran = 0;
+    auto held = std::make_shared<int>(1);
+    {
+      const fake_rig rig{when};
+      const auto gone = rig.stream();
+      const auto idle = rig.stream();
+      for (int i = 0; i < 50; ++i) launch_kernel(gone, [&ran, held] { ran += *held; });
+      must(rig.api.wait_event(idle, rig.recorded(gone)));
+      must(rig.api.destroy_stream(gone));
+      must(rig.api.synchronize_stream(idle));
+      CHECK(ran == 50);
+      for (int i = 0; i < 40; ++i) must(rig.api.destroy_stream(rig.stream()));
+      launch_kernel(idle, [&ran, held] { ran += *held; });
+    }
+    CHECK(ran == 51);
+    CHECK(held.use_count() == 1);
+  }
+}
+
+TEST_CASE("random work with the waits it needs is right under every schedule", "[backend]")
+{
+  for (const auto when : schedules)
+    for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+      CAPTURE(static_cast<int>(when), seed);
+      const fake_rig rig{when, seed};
+      fake_program program{rig, {rig.stream(), rig.stream(), rig.stream()}};
+      program.enqueue(seed, 60);
+      program.expect(seed, 60);
+      REQUIRE(program.waits() > 10);
+      REQUIRE(program.is_right());
+      REQUIRE(rig.api.faults().empty());
+    }
 }
 
 TEST_CASE("random work without its waits is wrong under the latest schedule every time", "[backend]")

@@ -86,4 +86,23 @@ TEST_CASE("a damaged byte is found by the rank whose block it is in, and all hea
   for (const std::string& it : check(3)) CHECK(it == "whole");
 }
 
+TEST_CASE("ranks that see another generation of the same number are refused", "[checkpoint]")
+{
+  memory_folder folder;
+  memory_folder other;
+  stored_generation{1}.write(folder);
+  stored_generation{2}.write(other);
+  for (const std::string& it : said_on(3, [&](local_threads& ranks) {
+         (void)checkpoint::check_generation(ranks, index_of(ranks.rank()) == 1 ? other : folder, 1);
+         return std::string{};
+       }))
+    CHECK(it.find("generation 1 is another one than rank 0 sees") != it.npos);
+  memory_folder empty;
+  for (const std::string& it : said_on(2, [&](local_threads& ranks) {
+         return checkpoint::is_whole(ranks, index_of(ranks.rank()) == 1 ? empty : folder, 1) ? std::string{"whole"}
+                                                                                             : std::string{"not"};
+       }))
+    CHECK(it == "not");
+}
+
 }  // namespace agreed_generation_test

@@ -178,6 +178,27 @@ TEST_CASE("a checkpoint goes through a device that the calling thread cannot rea
             .span()[14] == 0.25F);
 }
 
+TEST_CASE("a damaged generation is skipped and reported, and an older one is taken", "[checkpoint]")
+{
+  for (const char* const which : {".manifest", ".safetensors"}) {
+    temporary_folder place;
+    posix_folder folder{place.path()};
+    one_weight<float> model;
+    for (const float value : {1.0F, 2.0F, 3.0F}) {
+      model.fill(value);
+      (void)checkpoint::save(model.m, folder, {.keep = 3});
+    }
+    damage(place.path(), which);
+    one_weight<float> again;
+    const auto found = checkpoint::load(again.m, folder);
+    CHECK(found.number == 2);
+    REQUIRE(found.skipped.size() == 1);
+    CHECK(found.skipped[0].number == 3);
+    CHECK(found.skipped[0].why.find("damaged") != std::string::npos);
+    CHECK(again.first() == 2.0F);
+  }
+}
+
 TEST_CASE("a fresh start has to be allowed, and is none where a generation is damaged", "[checkpoint]")
 {
   temporary_folder place;

@@ -82,6 +82,37 @@ TEST_CASE("two things of one name cannot be declared", "[checkpoint]")
   CHECK(content_of(it.m).size() == 2);
 }
 
+TEST_CASE("names that mean something else in files are refused, and others of that kind are not", "[checkpoint]")
+{
+  model it;
+  const auto w = it.m.add<float>({2}, cm::role::parameter);
+  it.m.use(std::vector<cm::list_spec>{{"adam/momentum", cm::dtype::float32}});
+  const auto said = [&](std::string_view name) -> std::string {
+    try {
+      it.m.name(w, name);
+      (void)content_of(it.m);
+    } catch (const cm::config_error& refused) {
+      return refused.what();
+    }
+    return {};
+  };
+  for (const char* const name :
+       {"state/w", "adam/momentum/w", "w[0:8]", "w[17:23]", "layers[3][0:1]", "w[rank 1 of 2]", "w[rank 12 of 345]"}) {
+    INFO(name);
+    CHECK(said(name).find("(choose another name)") != std::string::npos);
+  }
+  for (const char* const name : {"states/w", "adam/momentum", "adam/other/w", "layers[3]", "w[:]", "w[0:]", "w[a:b]",
+                                 "w[rank of ]", "w[0:8]x", "]", "[", "w]"}) {
+    INFO(name);
+    CHECK(said(name).empty());
+  }
+  CHECK(said("w").empty());
+  int turn = 0;
+  CHECK_THROWS_AS(it.m.state("turn[rank 0 of 2]", std::as_writable_bytes(std::span{&turn, 1})), cm::config_error);
+  it.m.state("turn", std::as_writable_bytes(std::span{&turn, 1}));
+  CHECK(said("w").empty());
+}
+
 TEST_CASE("whatever names are declared can be saved, each under a name of its own", "[checkpoint]")
 {
   // names of pieces that mean something in files, in random order, for tensors, lists and states

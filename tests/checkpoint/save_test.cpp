@@ -7,6 +7,7 @@
 #include <chunkmem/checkpoint/export_values.hpp>
 #include <chunkmem/checkpoint/generation_reader.hpp>
 #include <support/forked_child.hpp>
+#include <support/own_disk.hpp>
 #include <support/power_cut_search.hpp>
 #include <support/sanitized.hpp>
 #include <support/short_files.hpp>
@@ -83,6 +84,37 @@ TEST_CASE("a save writes files of the size asked for, each tensor whole and alig
   std::vector<float> values(300);
   cm::io::read_all(file, found.files[1].payload, std::as_writable_bytes(std::span{values}));
   CHECK(std::count(values.begin(), values.end(), -3.0F) == 300);
+}
+
+TEST_CASE("as many generations stay as are to be kept, and other files", "[checkpoint]")
+{
+  temporary_folder place;
+  posix_folder folder{place.path()};
+  small_model model;
+  for (const char* const name : {"notes.txt", "generation-000001.safetensors", "generation-7.manifest"})
+    folder.create(name).close();
+  for (int turn = 0; turn < 4; ++turn) (void)checkpoint::save(model.m, folder, {.keep = 2});
+  CHECK(checkpoint::finish_save(model.m).view().empty());
+  CHECK(sorted_names(folder) ==
+        std::vector<std::string>{"generation-000001.safetensors", "generation-000003-00000.safetensors",
+                                 "generation-000003.manifest", "generation-000004-00000.safetensors",
+                                 "generation-000004.manifest", "generation-7.manifest", "notes.txt"});
+  CHECK(checkpoint::save(model.m, folder, {.keep = 1}).number == 5);
+  CHECK(checkpoint::generations_in(folder) == std::vector<std::uint64_t>{5});
+}
+
+TEST_CASE("what a killed save left behind is removed by the next one", "[checkpoint]")
+{
+  temporary_folder place;
+  posix_folder folder{place.path()};
+  small_model model;
+  (void)checkpoint::save(model.m, folder);
+  for (const char* const name : {"generation-000002-00000.safetensors", "generation-000002-00001.safetensors.tmp",
+                                 "generation-000003.manifest.tmp"})
+    folder.create(name).close();
+  // the other numbers may be in use by ranks of a dead job that live on
+  CHECK(checkpoint::save(model.m, folder).number == 4);
+  CHECK(folder.names().size() == 4);
 }
 
 TEST_CASE("a save costs the trainer no bit, also where the host has no frame left", "[checkpoint]")
@@ -397,6 +429,39 @@ TEST_CASE("training goes on through a file size limit, and the next save is whol
     std::optional<support::short_files> limit;
     CHECK(troubled_training{in_background}.run(
               folder, EFBIG, [&] { return limit.emplace(6'000), true; }, [&] { return limit.reset(), true; }) == "");
+  }
+}
+
+TEST_CASE("training goes on through a full disk, and the next save is whole", "[checkpoint]")
+{
+  if (support::thread_sanitized) return;  // children are not for it
+  for (const bool in_background : {false, true})
+    for (const std::size_t room : {std::size_t{0}, std::size_t{4096}, std::size_t{20'480}}) {
+      // under a sanitizer each room once, by turns in the background
+      if (support::sanitized && (room == 4096) != in_background) continue;
+      temporary_folder place;
+      const std::string wrong = support::on_own_disk(place.path(), 1 << 20, [&](support::own_disk& disk) {
+        posix_folder folder{disk.path() + "/checkpoints"};
+        return troubled_training{in_background}.run(
+            folder, ENOSPC, [&] { return disk.fill_up_to(room); }, [&] { return disk.empty_again(); });
+      });
+      if (wrong.starts_with("SKIPPED: ")) SKIP(wrong.substr(9));
+      CHECK(wrong == "");
+    }
+}
+
+TEST_CASE("training goes on where its folder cannot be written any more, and the next save is whole", "[checkpoint]")
+{
+  if (support::thread_sanitized) return;  // children are not for it
+  for (const bool in_background : {false, true}) {
+    temporary_folder place;
+    const std::string wrong = support::on_own_disk(place.path(), 1 << 20, [&](support::own_disk& disk) {
+      posix_folder folder{disk.path() + "/checkpoints"};
+      return troubled_training{in_background}.run(
+          folder, EROFS, [&] { return disk.set_read_only(true); }, [&] { return disk.set_read_only(false); });
+    });
+    if (wrong.starts_with("SKIPPED: ")) SKIP(wrong.substr(9));
+    CHECK(wrong == "");
   }
 }
 

@@ -269,6 +269,22 @@ TEST_CASE("an index set that is reset forgets all and can grow and shrink", "[co
   }
 }
 
+TEST_CASE("inserting twice and erasing twice is once", "[core]")
+{
+  index_set set;
+  index_set other;
+  set.reset(200);
+  other.reset(200);
+  set.insert(130);
+  set.insert(130);
+  other.insert(130);
+  CHECK(set == other);
+  set.erase(130);
+  set.erase(130);
+  CHECK(set.empty());
+  CHECK_FALSE(set == other);
+}
+
 }  // namespace index_set_test
 
 namespace sort_records_test {

@@ -43,6 +43,48 @@ void update(Fixture& it)
 
 }  // namespace
 
+TEST_CASE("a rehearsal between steps, or between backward and step, changes no bit", "[equality]")
+{
+  for (const manner& how : both) {
+    fixture<cm::bf16> it{recipe(), how};
+    for (std::uint32_t now = 0; now < 6; ++now) {
+      it.run.rehearse();
+      differentiate(it, now);
+      // weights cannot be read now
+      if (now % 2 == 1 && how.in_place)
+        CHECK_THROWS_AS(it.run.rehearse(), cm::usage_error);
+      else if (now % 2 == 1)
+        it.run.rehearse();
+      update(it);
+      REQUIRE(it.difference() == "");
+    }
+  }
+}
+
+TEST_CASE(
+    "evaluation between backward and step reads separate weights, and is refused where gradients have their bytes",
+    "[equality]")
+{
+  for (const manner& how : both) {
+    fixture<cm::bf16> it{recipe(), how};
+    int refused = 0;
+    for (std::uint32_t now = 0; now < 6; ++now) {
+      differentiate(it, now);
+      if (!how.in_place) {
+        it.run.evaluate(now);
+        it.reference.evaluate(now);
+      } else if (now == 2) {
+        CHECK_THROWS_AS(it.run.evaluate(now), cm::usage_error);
+        it.run.forget_activations();
+        ++refused;
+      }
+      update(it);
+      REQUIRE(it.difference() == "");
+    }
+    CHECK(refused == (how.in_place ? 1 : 0));
+  }
+}
+
 TEST_CASE("gradients add up over iterations without a step, or say why they cannot", "[equality]")
 {
   mixed::recipe how = recipe();

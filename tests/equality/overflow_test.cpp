@@ -118,4 +118,19 @@ TEST_CASE("gradients in single precision add up over micro-batches as in the ref
     }
 }
 
+TEST_CASE("learning rates by group replace the one rate", "[equality]")
+{
+  mixed::recipe how = recipe<cm::bf16>(mixed::rule::adam, 1, 2);
+  how.rates[0] = 0.004F;
+  how.rates[1] = 0.02F;
+  for (const bool in_place : {false, true}) train<cm::bf16>(how, {.in_place = in_place});
+}
+
+TEST_CASE("a loss scale that never changes gives the bits of the reference", "[equality]")
+{
+  mixed::recipe how = recipe<cm::bf16>(mixed::rule::adam, 1, 2);
+  how.scale = {.scale = 512.0F};
+  for (const bool in_place : {false, true}) train<cm::bf16>(how, {.in_place = in_place});
+}
+
 }  // namespace overflow_test

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "matrix.hpp"
 
+#include <chunkmem/chunk/layouts.hpp>
+#include <chunkmem/placement/placements.hpp>
 #include <chunkmem/tensor/tensor_rules.hpp>
+#include <support/own_policies.hpp>
 
 #include <cstddef>
 #include <string_view>
@@ -9,8 +12,14 @@
 namespace variants_test {
 
 using namespace equality;
+using support::device_only;
+using support::one_each_layout;
 
 namespace {
+
+const support::any_options late =
+    support::adversarial_options{.when = support::schedule::latest, .async_compute = true};
+const support::any_options random_times = support::adversarial_options{.async_compute = true};
 
 /// Counts what passes, copies in two pieces, and keeps every byte inverted on the host. A mover of one's own.
 ///
@@ -53,7 +62,74 @@ class inverting_mover {
   counts* passed_;
 };
 
+template <class Manager>
+void run_at_every_size(support::any_options options, const manner& how, const policies& with = {})
+{
+  options.host_capacity = plenty;
+  const cm::memory_requirement need = need_of<Manager, any_backend>(options, plenty, with);
+  for (const size capacity : {size::smallest, size::half_more, size::unlimited}) {
+    INFO("size " << static_cast<int>(capacity));
+    options.device_capacity = device_for(capacity, need);
+    run_and_compare<Manager, any_backend>(options, how, with);
+  }
+}
+
+/// Both backends, with a placement that knows the tide before the first step.
+void run_with_placement(const support::every_placement& states)
+{
+  policies with;
+  with.placement = states;
+  run_at_every_size<ahead_manager>(cm::backend::host_arena_options{}, {.rehearses = true}, with);
+  run_at_every_size<ahead_manager>(late, {.launched = true, .rehearses = true}, with);
+}
+
 }  // namespace
+
+TEST_CASE("an optimizer that updates on the device gives the same bits", "[equality]")
+{
+  run_with_placement(support::every_placement{device_only{}});
+  run_at_every_size<cm::manager<any_backend, device_only>>(late, {.launched = true});  // this one measures nothing
+}
+
+TEST_CASE("states that ride in the margin, or lie in a fixed part of the device, give the same bits", "[equality]")
+{
+  for (const std::string_view which : {"device_margin", "fixed_split"}) {
+    INFO(which);
+    run_with_placement(support::every_placement{which});
+  }
+}
+
+TEST_CASE("a layout of one's own gives the same bits", "[equality]")
+{
+  run_at_every_size<cm::manager<any_backend, support::chosen_gradient, one_each_layout>>(random_times,
+                                                                                         {.launched = true});
+}
+
+TEST_CASE("best fit, which puts others into the rest of windows, gives the same bits", "[equality]")
+{
+  policies with;
+  with.layout = support::every_layout{cm::best_fit_layout{}};
+  run_at_every_size<ahead_manager>(random_times, {.launched = true}, with);
+}
+
+TEST_CASE("a host with the least room that the rehearsal names gives the same bits", "[equality]")
+{
+  for (const std::string_view which : {"lru", "belady"}) {
+    const policies with = evicting(which);
+    support::any_options options =
+        support::adversarial_options{.host_capacity = plenty, .seed = 7, .async_compute = true};
+    const cm::memory_requirement open = need_of<ahead_manager, any_backend>(options, plenty, with);
+    for (const size capacity : {size::smallest, size::half_more, size::unlimited}) {
+      options.device_capacity = device_for(capacity, open);
+      const cm::memory_requirement need = need_of<ahead_manager, any_backend>(options, options.device_capacity, with);
+      INFO("device " << options.device_capacity.count() << " B, host " << need.smallest_host.count() << " B, eviction "
+                     << which);
+      options.host_capacity = need.smallest_host;
+      for (const bool launched : {false, true})
+        run_and_compare<ahead_manager, any_backend>(options, {launched, false}, with);
+    }
+  }
+}
 
 TEST_CASE("bytes that a mover changes on the way come back as they were", "[equality]")
 {

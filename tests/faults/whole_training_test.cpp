@@ -95,13 +95,6 @@ TEST_CASE("whatever fails in a training is a typed error, and after the retry ev
     swept<mixed_training<float>> it{"fp32, two micro-batches", accumulating(mixed::precision::fp32)};
     sum += every_source(it, 25 * pace, 5 * pace, false);
   }
-  {
-    setting how = accumulating(mixed::precision::bf16);
-    how.launched = true;
-    how.transfer = "no_prefetch";
-    swept<mixed_training<cm::bf16>> it{"bf16, kernels on streams, copies on demand", how};
-    sum += it.sweep(fault_source::copy, 5 * pace, false);
-  }
   for (const mixed::updating when : {mixed::updating::late, mixed::updating::early}) {
     setting how = in_place(mixed::precision::bf16);
     how.how.updates = when;

@@ -374,4 +374,27 @@ TEST_CASE("what is pinned on the host stays there", "[manager]")
   CHECK(it[1].first_frame[cm::tier::host] == cm::frame_id{0});
 }
 
+TEST_CASE("a derived chunk has no frames on the host to give up", "[manager]")
+{
+  for (const bool device_only : {false, true})
+    for (const std::uint32_t frames : {1U, 2U}) {
+      host_tier it{std::vector<std::uint32_t>(3, frames), frames};
+      it[0].first_frame[cm::tier::host] = cm::chunk::elsewhere;
+      it[0].set_valid(cm::tier::host, true);
+      it[0].live = 1;
+      it[0].put(cm::tier::device, cm::frame_id{4}, true);
+      it[0].keep_on_device(device_only);
+      it.place(1, true);
+      CHECK_THROWS_AS(it.place(2, true), cm::out_of_memory);  // 1 has the only copy of its bytes
+      it[1].put(cm::tier::device, cm::frame_id{6}, true);
+      it.place(2, true);
+      CHECK(it.reclaims == 1);
+      CHECK(it[1].first_frame[cm::tier::host] == cm::chunk::nowhere);
+      CHECK((it[0].first_frame[cm::tier::host] == cm::chunk::elsewhere && it[0].is_valid(cm::tier::host)));
+      it[2].pins[cm::tier::host] = 1;
+      CHECK_THROWS_AS(it.place(1, true), cm::out_of_memory);  // nor where it is all that could leave
+      CHECK((it[0].first_frame[cm::tier::host] == cm::chunk::elsewhere && it[0].is_valid(cm::tier::host)));
+    }
+}
+
 }  // namespace frame_reclaim_test

@@ -165,4 +165,23 @@ TEST_CASE("ranks gather by label, and a share lies where it was said to", "[mana
   CHECK(it.told.gathered() == std::vector<std::uint32_t>{31, 30});
 }
 
+TEST_CASE("a sum over ranks is that of one chunk under its label, and of none in a rehearsal", "[manager]")
+{
+  told_rig it;
+  const auto sum = [&] {
+    const auto pin = it.m.acquire(it.gradients, access::write);
+    it.m.gathered().sum(it.gradients.id, 9, {dtype::float32, 0.25F});
+  };
+  sum();
+  REQUIRE(it.told.sums.size() == 1);
+  CHECK((it.told.sums[0].label == 9 && it.told.sums[0].size == 256 && it.told.sums[0].how.type == dtype::float32 &&
+         it.told.sums[0].how.scale == 0.25F));
+  it.m.drop(it.gradients);
+  (void)it.m.rehearse([&] {
+    sum();
+    it.m.drop(it.gradients);
+  });
+  CHECK(it.told.sums.size() == 1);
+}
+
 }  // namespace gathered_access_test

@@ -310,4 +310,48 @@ TEST_CASE("the first handle that is resolved ends the declarations, and each res
   CHECK(it.engine.tensors().lists() == 3);
 }
 
+TEST_CASE("tensors that lie as they are used first have no slot before a step was seen, and the same slot afterwards",
+          "[manager]")
+{
+  parts_rig<> it{64_KiB, 256_KiB, {.chunk_bytes = 1_KiB, .order = tensor_order::first_use}};
+  for (int index = 0; index < 4; ++index) it.add<float>(128, role::frozen);  // two in a chunk
+  const tensor_handle last = it.builder.handle_of(tensor_id{3});
+  CHECK_THROWS_WITH(it.builder.slot_of(last), ContainsSubstring("first_use"));
+  it.builder.place();
+  CHECK(it.engine.tensors().chunk_of(slot_id{3}) != it.engine.tensors().chunk_of(slot_id{0}));
+  CHECK_THROWS_AS(it.builder.slot_of(last), config_error);
+  support::record_builder step;
+  for (const std::uint32_t slot : {3U, 0U, 1U, 2U}) step.brief(slot);
+  it.builder.learn_order(step.finish({0, 0, 1, 1}, 2));
+  CHECK(it.builder.slot_of(last) == slot_id{3});
+  CHECK(it.engine.tensors().chunk_of(slot_id{3}) == it.engine.tensors().chunk_of(slot_id{0}));
+}
+
+TEST_CASE("states are updated where the leases of iterations leave them room, and leave for a higher tide alone",
+          "[manager]")
+{
+  // 16 KiB of values and gradients, 8 KiB of states, 4 KiB besides
+  parts_rig<placement::device_margin> it{28_KiB, 256_KiB, {.chunk_bytes = 4_KiB}, {.share = 1.0}};
+  for (int index = 0; index < 2; ++index) it.add<float>(1024);
+  it.builder.add_lists(std::span{momentum_and_master}.first(1));
+  it.builder.seal();
+  const auto on_device_after = [&](bytes leased) {
+    {
+      const auto scope = it.iterate();
+      it.engine.release(it.engine.lease(tier::device, leased.count(), agent::host));
+    }
+    it.builder.revise_tiers();
+    int count = 0;
+    for (const slot_id value : ids<slot_id>(2))
+      count += it.builder.update_place(value) == memory_location::device ? 1 : 0;
+    return count;
+  };
+  it.builder.revise_tiers();
+  CHECK(it.builder.update_place(slot_id{0}) == memory_location::host);  // nothing was measured
+  CHECK(on_device_after(4_KiB) == 2);
+  CHECK(on_device_after(8_KiB) == 1);
+  CHECK(on_device_after(4_KiB) == 1);
+  CHECK(on_device_after(12_KiB) == 0);
+}
+
 }  // namespace model_builder_test

@@ -189,6 +189,20 @@ TEST_CASE("adam stores no denormals, and takes tiny gradients for zeros", "[opti
   CHECK(it.parameter[58] == state{}.parameter[58]);
 }
 
+TEST_CASE("a group of adam has its own options", "[optimizer]")
+{
+  adam kernel{{.weight_decay = 0.1F}};
+  kernel.group(cm::group_id{2}, {.rate_factor = 0.5F}).group(cm::group_id{5}, {.beta1 = 0.0F});
+  CHECK(kernel.options(cm::group_id{2}).rate_factor == 0.5F);
+  CHECK(kernel.options(cm::group_id{1}).weight_decay == 0.1F);
+  const std::vector<float> gradient = support::tame_numbers(count, 9);
+  state of_group;
+  state of_twin;
+  update(kernel, of_group, gradient, {0.5F, 1, cm::group_id{2}});
+  update(adam{}, of_twin, gradient, {0.25F, 1});
+  CHECK(same(of_group, of_twin));
+}
+
 TEST_CASE("adam refuses settings that cannot work", "[optimizer]")
 {
   for (const adam_options options : {adam_options{.beta1 = 1.0F},

@@ -108,6 +108,19 @@ TEST_CASE("sgd equals the page's formulas bit for bit on every instruction set, 
   }
 }
 
+TEST_CASE("a group of sgd has its own options", "[optimizer]")
+{
+  sgd kernel;
+  kernel.group(cm::group_id{1}, {.momentum = 0.0F, .rate_factor = 2.0F});
+  std::vector<float> parameter = support::tame_numbers(count, 9);
+  std::vector<float> twin = parameter;
+  std::vector<float> velocity(count, 0.5F);
+  const std::vector<float> gradient = support::tame_numbers(count, 10);
+  kernel.update({parameter, gradient, {velocity}}, {0.01F, 1, cm::group_id{1}});
+  sgd{{.momentum = 0.0F}}.update({twin, gradient, {}}, {0.02F, 1});
+  CHECK(support::same_bits(parameter, twin));
+}
+
 TEST_CASE("sgd refuses settings that cannot work", "[optimizer]")
 {
   for (const sgd_options options : {sgd_options{.momentum = 1.0F},

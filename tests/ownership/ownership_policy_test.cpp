@@ -41,6 +41,37 @@ TEST_CASE("ranks that do not fill their nodes are refused with both numbers", "[
   CHECK_THROWS_AS((rank_world{4, 0}.check()), config_error);
 }
 
+TEST_CASE("a step knows what each place of its process group sends and receives", "[ownership]")
+{
+  const shares parts = shares::of(bytes{1'000}, 4);  // 256, 256, 256, 232
+  collective_step step{.parts = parts, .root = 1};
+  const auto moved = [&](operation what, std::uint32_t place) {
+    step.what = what;
+    return step.traffic(place);
+  };
+  CHECK(moved(operation::all_gather, 3) == ring_traffic{744, 768});
+  CHECK(moved(operation::reduce_scatter, 3) == ring_traffic{768, 744});
+  CHECK(moved(operation::all_reduce, 3) == ring_traffic{1'512, 1'512});
+  CHECK(moved(operation::broadcast, 1) == ring_traffic{1'000, 0});
+  CHECK(moved(operation::broadcast, 0) == ring_traffic{0, 1'000});
+  CHECK(moved(operation::send, 3) == ring_traffic{232, 0});
+  CHECK(moved(operation::receive, 1) == ring_traffic{0, 744});
+  CHECK(moved(operation::barrier, 1) == ring_traffic{0, 0});
+}
+
+TEST_CASE("steps add up, each for the rank's place in its process group", "[ownership]")
+{
+  const rank_world world{4, 2};
+  const collective_steps steps{{collective_step{.among = process_group::node, .parts = shares::of(bytes{512 + 100}, 2)},
+                                collective_step{.among = process_group::across, .parts = shares::of(bytes{300}, 2)}},
+                               2};
+  // place 0 of its node, 1 of its process group across
+  CHECK(steps.traffic(rank_id{2}, world) == ring_traffic{512 + 44, 100 + 256});
+  CHECK(steps.traffic(rank_id{1}, world) == ring_traffic{100 + 256, 512 + 44});
+  CHECK(collective_steps{}.traffic(rank_id{1}, world) == ring_traffic{});
+  CHECK(steps.end() - steps.begin() == 2);
+}
+
 namespace {
 
 /// Every rank has all: no fetch, and sums over everybody. Plain data parallelism.

@@ -199,6 +199,32 @@ TEST_CASE("more memory and faster rates never raise the free bound", "[planner]"
   }
 }
 
+TEST_CASE("no decisions of a grid are below the free bound", "[planner]")
+{
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    INFO("seed " << seed);
+    support::dice dice{seed};
+    step_needs it;
+    it.parameters = 1e6;
+    it.forward_seconds = 0.1 * dice.below(20), it.backward_seconds = 0.1 * dice.below(40);
+    it.device_at_peak = 1e5 * dice.below(130), it.device_at_turn = it.device_at_peak + 1e5 * dice.below(20);
+    it.device_between = it.device_at_turn + 1e5 * dice.below(20);
+    it.host = endless;
+    const auto rate = [&] { return 1e5 * dice.between(1, 100); };
+    it.rates = {1, rate(), rate(), 0, 0, 20 * rate(), rate(), rate()};
+    it.takes_norm = dice.one_in(2);
+    const step_bound bound = step_bound_of(it);
+    REQUIRE(bound.fits);
+    const double most = std::min(1.0, it.device_at_peak / 12e6);
+    double least = endless;
+    for (int share = 0; share <= 50; ++share)
+      for (int resident = 0; resident <= 50; ++resident)
+        least = std::min(least, planner::detail::bound_under(it, {share / 50.0, most * resident / 50.0}).seconds);
+    CHECK(bound.seconds <= least);
+    CHECK(bound.seconds >= 0.7 * least);  // the grid is coarse
+  }
+}
+
 TEST_CASE("limits have names of their own", "[planner]")
 {
   std::set<std::string> names;

@@ -152,6 +152,34 @@ TEST_CASE("an abandoned iteration leaves its record as it was", "[profile]")
   CHECK(same(fresh.log.record(), before));
 }
 
+TEST_CASE("each name has a record of its own", "[profile]")
+{
+  support::dice dice{4};
+  const walk train = random_walk(dice, 14);
+  const walk test = random_walk(dice, 9);
+  walker it;
+  CHECK(it.run("train", train) == iteration_outcome::recorded);
+  CHECK(it.log.index() == 0);
+  CHECK(it.run("test", test) == iteration_outcome::recorded);
+  CHECK(it.log.index() == 1);
+  for (int round = 0; round < 2; ++round) {
+    CHECK(it.run("train", train) == iteration_outcome::repeated);
+    CHECK(it.run("train", train) == iteration_outcome::repeated);
+    CHECK(it.run("test", test) == iteration_outcome::repeated);
+    CHECK(it.log.record().size() == test.size());
+  }
+}
+
+TEST_CASE("an iteration inside another one is refused", "[profile]")
+{
+  walker it;
+  it.begin("train");
+  CHECK_THROWS_AS(it.log.begin("train"), usage_error);
+  CHECK_THROWS_AS(it.log.begin("other"), usage_error);
+  it.take({0, entry_kind::read});
+  CHECK(it.end() == iteration_outcome::recorded);
+}
+
 TEST_CASE("after a divergence a slot is found again in the record", "[profile]")
 {
   const entry_kind read = entry_kind::read;

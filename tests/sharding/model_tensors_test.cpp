@@ -16,6 +16,42 @@ tensor_handle add(model_tensors& to, role part, std::uint32_t planned = 0, std::
   return to.add({.part = part, .planned = planned, .elements = elements, .extents = {elements}});
 }
 
+TEST_CASE("a tensor of the plan is found among all that were declared", "[sharding]")
+{
+  model_tensors known;
+  (void)add(known, role::buffer);
+  const tensor_handle weight = add(known, role::parameter, 0);
+  (void)add(known, role::activation);
+  const tensor_handle frozen = add(known, role::frozen, 1, 8);
+  CHECK(known.size() == 4);
+  CHECK(known.tensor_of_plan(0) == known.index_of(weight));
+  CHECK(known.tensor_of_plan(1) == known.index_of(frozen));
+  CHECK(known[3].elements == 8);
+  CHECK(known.of(frozen).part == role::frozen);
+}
+
+TEST_CASE("a tensor is called by its number until it has a name", "[sharding]")
+{
+  model_tensors known;
+  (void)add(known, role::parameter);
+  const tensor_handle second = add(known, role::parameter, 1);
+  CHECK(known.name_of(1) == "tensor.1");
+  known.name(second, "embedding");
+  CHECK(known.name_of(1) == "embedding");
+  CHECK(known.name_of(0) == "tensor.0");
+}
+
+TEST_CASE("tensors of another model, and those that nobody made, are refused", "[sharding]")
+{
+  model_tensors known, other;
+  const tensor_handle mine = add(known, role::parameter);
+  (void)add(other, role::parameter);
+  CHECK(known.index_of(mine) == 0);
+  CHECK_THROWS_AS(other.index_of(mine), usage_error);
+  CHECK_THROWS_AS(known.of({tensor_id{1}, mine.owner}), usage_error);
+  CHECK_THROWS_AS(known.of(tensor_handle{}), usage_error);
+}
+
 TEST_CASE("room for many tensors is made without copying all of them each time", "[sharding]")
 {
   model_tensors known;

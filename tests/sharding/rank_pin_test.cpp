@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 namespace rank_pin_test {
@@ -26,6 +27,35 @@ struct rig {
   tensor<float> second = m.add<float>({200}, role::parameter);
   tensor<std::int32_t> own = m.add<std::int32_t>({10}, role::buffer);
 };
+
+TEST_CASE("a weight that is written becomes a share when its pin ends, and is read whole", "[sharding]")
+{
+  rig it;
+  for (const auto which : {it.first, it.second}) {
+    auto pin = it.m.acquire(which, access::write);
+    REQUIRE(pin.span().size() == pin.size());
+    std::iota(pin.span().begin(), pin.span().end(), static_cast<float>(pin.size()));
+    auto moved = std::move(pin);
+    CHECK(moved.data()[1] == static_cast<float>(moved.size()) + 1);
+  }
+  auto read = it.m.acquire(it.second, access::read);
+  CHECK(read.size() == 200);
+  CHECK(read.span()[199] == 399);
+  CHECK(read.of() == it.second);
+  float sum = 0;
+  for (const float value : it.m.acquire(it.first, access::read).span()) sum += value;
+  CHECK(sum == 100 * 100 + 99 * 50);
+  read.release();
+  CHECK_THROWS_AS(read.data(), usage_error);
+}
+
+TEST_CASE("tensors of a rank's own are pinned as in a manager", "[sharding]")
+{
+  rig it;
+  it.m.acquire(it.own, access::write, memory_location::host).span()[3] = 7;
+  CHECK(it.m.acquire(it.own, access::read).span()[3] == 7);
+  CHECK(it.m.acquire(it.own, access::read).size() == 10);
+}
 
 TEST_CASE("a gradient says whether there is something to add to", "[sharding]")
 {

@@ -3,11 +3,17 @@
 
 #include <chunkmem/activation/sampled.hpp>
 #include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/chunk/layouts.hpp>
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/collective/self.hpp>
 #include <chunkmem/collective/thread_group.hpp>
+#include <chunkmem/eviction/evictions.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
+#include <chunkmem/placement/placements.hpp>
+#include <chunkmem/transfer/planned.hpp>
+#include <chunkmem/transfer/transfers.hpp>
 
+#include <support/adversarial.hpp>
 #include <support/catch.hpp>
 #include <support/rank_threads.hpp>
 #include <support/sanitized.hpp>
@@ -33,6 +39,7 @@ namespace cm = chunkmem;
 using support::ranks::job;
 
 using support::ranks::train;
+using support::ranks::train_by;
 
 std::vector<std::string> nothing(const job& wanted)
 {
@@ -107,6 +114,76 @@ TEST_CASE("so they do with several micro-batches, summed each or last, clipped, 
     CHECK(train<cm::bf16>(it) == nothing(it));
     CHECK(train<cm::fp16>(it) == nothing(it));
   }
+}
+
+TEST_CASE("so they do under other policies", "[sharding]")
+{
+  const job tight{.ranks = 3, .steps = 5, .micro_batches = 2, .clip = 1, .frames = 12};
+  CHECK(train<float, cm::eviction::lru, cm::transfer::no_prefetch>(tight) == nothing(tight));
+  CHECK(train_by<float, cm::ownership::sharded>({.transfer = "planned"}, tight) == nothing(tight));
+  CHECK(train_by<cm::bf16, cm::ownership::sharded>({.layout = "best_fit_layout", .placement = "device_margin"},
+                                                   tight) == nothing(tight));
+}
+
+struct hostile {
+  using type = support::adversarial;
+  support::schedule when = support::schedule::random;
+  type operator()(std::uint32_t rank, cm::bytes device, cm::bytes host) const
+  {
+    return type{
+        {.device_capacity = device, .host_capacity = host, .when = when, .seed = rank + 1, .async_compute = true}};
+  }
+};
+
+TEST_CASE("so they do on devices that use every freedom, each in its own way", "[sharding]")
+{
+  for (const auto when : {support::schedule::earliest, support::schedule::latest, support::schedule::random}) {
+    const job tight{.ranks = 3, .steps = 4, .micro_batches = 2, .clip = 1, .frames = 14};
+    // under a sanitizer each freedom has one of the three ways
+    const auto has = [&](support::schedule one) { return !support::sanitized || when == one; };
+    using cm::ownership::hierarchical;  // of one node, which adds as one that is sharded
+    if (has(support::schedule::earliest))
+      CHECK(train_by<float, hierarchical>({}, tight, hostile{when}) == nothing(tight));
+    if (has(support::schedule::latest))
+      CHECK(train_by<cm::bf16, hierarchical>({.transfer = "planned"}, tight, hostile{when}) == nothing(tight));
+    job on_compute = tight;
+    on_compute.on_compute = true;
+    if (has(support::schedule::random))
+      CHECK(train_by<float, hierarchical>({}, on_compute, hostile{when}) == nothing(tight));
+  }
+}
+
+TEST_CASE("ranks that take a step with other options are told so, and weights stay as they are", "[sharding]")
+{
+  std::vector<std::string> said(2);
+  const cm::collective::thread_group group{2, {}};
+  support::on_ranks(2, [&](std::uint32_t rank) {
+    cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};
+    cm::collective::local_threads ranks{group, cm::rank_id{rank}};
+    cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{
+        memory, ranks, {.chunk_bytes = cm::bytes{32768}}};
+    cm::optimizer::adam adam{{}};
+    m.use(adam);
+    const auto weight = m.add<float>({10}, cm::role::parameter);
+    for (float& it : m.acquire(weight, cm::access::write).span()) it = 1;
+    {
+      const auto scope = m.iteration();
+      for (float& it : m.gradient(weight).span()) it = 1;
+      try {
+        m.step(adam, {.learning_rate = rank == 0 ? 0.1F : 0.2F, .skip_nonfinite = false});
+      } catch (const cm::usage_error& refused) {
+        said[rank] = refused.what();
+      }
+      if (m.acquire(weight, cm::access::read).span()[0] != 1) said[rank] += "a weight moved";
+      m.step(adam, {.learning_rate = 0.1F, .skip_nonfinite = false});
+    }
+    if (!(m.acquire(weight, cm::access::read).span()[0] < 1)) said[rank] += "no weight moved";
+  });
+  for (const std::string& it : said)
+    CHECK_THAT(it, Catch::Matchers::StartsWith("chunkmem: ranks take different steps: learning rate = 0.2 on rank 1, "
+                                               "and learning rate = 0.1 on rank 0 ("));
+  CHECK(said[0].find("moved") == std::string::npos);
+  CHECK(said[1].find("moved") == std::string::npos);
 }
 
 TEST_CASE("a rank that has nothing to add to a gradient says so, and others' gradients count", "[sharding]")
@@ -289,6 +366,31 @@ TEST_CASE("a weight with a master is not written any more: others share its unit
   }
   CHECK_THROWS_WITH(m.acquire(narrow, cm::access::write),
                     Catch::Matchers::StartsWith("chunkmem: a weight was written whose share has a master"));
+}
+
+TEST_CASE("ranks that loaded checkpoints of different steps are told so by the first step", "[sharding]")
+{
+  std::vector<std::string> said(2);
+  const cm::collective::thread_group group{2, {}};
+  support::on_ranks(2, [&](std::uint32_t rank) {
+    cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};
+    cm::collective::local_threads ranks{group, cm::rank_id{rank}};
+    cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{
+        memory, ranks, {.chunk_bytes = cm::bytes{32768}}};
+    cm::optimizer::adam adam{{}};
+    adam.progress.number = 10 - rank;  // a kill between their saves
+    m.use(adam);
+    const auto weight = m.add<float>({10}, cm::role::parameter);
+    for (float& it : m.acquire(weight, cm::access::write).span()) it = 1;
+    const auto scope = m.iteration();
+    for (float& it : m.gradient(weight).span()) it = 1;
+    try {
+      m.step(adam, {.learning_rate = 0.1F});
+    } catch (const cm::usage_error& refused) {
+      said[rank] = refused.what();
+    }
+  });
+  for (const std::string& it : said) CHECK(it.find("checkpoints of the same step") != std::string::npos);
 }
 
 TEST_CASE("a rehearsal between gradients and their step takes none of them away", "[sharding]")

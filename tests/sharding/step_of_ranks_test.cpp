@@ -4,6 +4,8 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/manager/rehearsal.hpp>
+#include <chunkmem/optimizer/early_updates.hpp>
+#include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 
@@ -32,6 +34,8 @@ using support::counting_ranks;
 using support::failing;
 using memory_type = failing<backend::host_arena>;
 
+enum class when { at_once, late, early };
+
 /// A stack of layers, each a unit of its own; at each turn of a pass a workspace wants the whole device, or less.
 template <class Element>
 class layers {
@@ -58,7 +62,7 @@ class layers {
   {
     return m_.rehearse([&] { step(micro_batches); });
   }
-  void step(std::uint32_t micro_batches)
+  void step(std::uint32_t micro_batches, when time = when::at_once)
   {
     auto scope = m_.iteration(micro_batches);
     for (std::uint32_t batch = 0; batch < micro_batches; ++batch) {
@@ -74,7 +78,12 @@ class layers {
       for (std::uint32_t index = count; index-- > 0;) m_.gradient_done(weights_[index]);
       clear();
     }
-    (void)m_.step(kernel_, {.learning_rate = 0.1F, .clip = {.norm = 1.0F}});
+    const optimizer::step_options options{.learning_rate = 0.1F, .clip = {.norm = time == when::early ? 1e9F : 1.0F}};
+    switch (time) {
+      case when::late: (void)late_.step(options); break;
+      case when::early: (void)early_.step(options); break;
+      default: (void)m_.step(kernel_, options);
+    }
   }
 
  private:
@@ -82,6 +91,8 @@ class layers {
 
   model_type m_;
   optimizer::sgd kernel_{{}};
+  optimizer::late_updates<model_type, optimizer::sgd> late_{m_, kernel_};
+  optimizer::early_updates<model_type, optimizer::sgd> early_{m_, kernel_, bytes{1 << 18}};
   bytes workspace_;
   std::vector<tensor<Element>> weights_;
 };
@@ -222,7 +233,7 @@ struct death : std::runtime_error {
 
 /// A rank dies at each collective of a step in turn. @param least   collectives that a step has   @return   the slowest
 /// end of a rank [s]
-double die_everywhere(const sharding::zero& divided, std::uint64_t least)
+double die_everywhere(const sharding::zero& divided, std::uint64_t least, when time = when::at_once)
 {
   constexpr std::uint32_t ranks = 3;
   constexpr std::uint64_t deadline = 500'000'000;  // nanoseconds
@@ -242,15 +253,15 @@ double die_everywhere(const sharding::zero& divided, std::uint64_t least)
         collective::local_threads here{group, rank_id{rank}};
         counting_ranks counted{here};
         layers<float> trainer{memory, counted, frame, divided};
-        trainer.step(1);
+        trainer.step(1, time);
         const std::uint64_t first = counted.calls;
         if (rank == 1)
           counted.before = [&](std::uint64_t now) {
             if (now == first + fatal) throw death{"dies"};
           };
         died = std::chrono::steady_clock::now();
-        trainer.step(1);
-        trainer.step(1);  // a death at the last collective is heard of in the next step
+        trainer.step(1, time);
+        trainer.step(1, time);  // a death at the last collective is heard of in the next step
         ends[rank] = "ended";
         if (rank == 0) of_step = (counted.calls - first) / 2;
       } catch (const death&) {
@@ -282,6 +293,15 @@ TEST_CASE("where a rank dies at any collective of a step, every other one has an
   const double kept = die_everywhere(sharding::zero_2, 2 * layers<float>::count + 1);
   std::cout << "slowest end of a rank: " << divided << " s and " << kept
             << " s behind the begin of the step, deadline 0.5 s\n";
+}
+
+TEST_CASE("so it is at every collective of late and early steps", "[sharding]")
+{
+  for (const when time : {when::late, when::early}) {
+    INFO((time == when::late ? "late" : "early"));
+    (void)die_everywhere(sharding::zero_3, 3 * layers<float>::count + 1, time);
+    (void)die_everywhere(sharding::zero_2, 2 * layers<float>::count + 1, time);
+  }
 }
 
 }  // namespace step_of_ranks_test

@@ -20,6 +20,31 @@ bool are_equal(const unit_division& left, const unit_division& right)
          left.owner_of == right.owner_of;
 }
 
+TEST_CASE("sharded divides a chunk over all ranks, in their order", "[sharding]")
+{
+  for (const std::uint32_t ranks : {1U, 2U, 3U, 7U, 8U})
+    CHECK(are_equal(divide(ownership::sharded{}, {ranks, 1}), unit_division::even(ranks)));
+}
+
+TEST_CASE("hierarchical divides a chunk over a node, and each node has a copy", "[sharding]")
+{
+  const unit_division it = divide(ownership::hierarchical{}, {6, 3});
+  CHECK(it.chunks == 1);
+  CHECK(it.shares == 3);
+  CHECK(it.place_of == std::vector<std::uint32_t>{0, 1, 2, 0, 1, 2});
+  CHECK(it.owner_of == std::vector<std::uint32_t>{0, 1, 2});
+  CHECK(are_equal(divide(ownership::hierarchical{}, {5, 5}), unit_division::even(5)));
+  CHECK(divide(ownership::hierarchical{}, {5, 1}).place_of == std::vector<std::uint32_t>(5, 0));
+}
+
+TEST_CASE("whole gathers as many chunks as there are ranks, of which each owns one", "[sharding]")
+{
+  const unit_division it = divide(ownership::whole{}, {4, 2});
+  CHECK(it.chunks == 4);
+  CHECK(it.shares == 4);
+  CHECK(it.place_of == std::vector<std::uint32_t>{0, 1, 2, 3});
+}
+
 /// As sharded, in the opposite order.
 struct reversed : ownership::sharded {
   static constexpr std::string_view name = "reversed";
