@@ -8,6 +8,9 @@
 #include <cstdint>
 #include <string>
 #include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 namespace cuda_session_test {
 
@@ -285,3 +288,34 @@ TEST_CASE("a session that lives on a device makes each call there, and asks no t
 }
 
 }  // namespace cuda_session_test
+
+namespace cuda_handles_test {
+
+using namespace chunkmem;
+using support::fake_cuda;
+using under_test::tested_session;
+using cuda_event = backend::cuda_event<fake_cuda>;
+using cuda_stream = backend::cuda_stream<fake_cuda>;
+
+static_assert(std::is_nothrow_move_constructible_v<cuda_event> && !std::is_copy_constructible_v<cuda_event>);
+static_assert(!std::is_move_constructible_v<cuda_stream>);
+
+TEST_CASE("events and streams go with their owners", "[backend]")
+{
+  const fake_cuda gpu;
+  tested_session it{gpu};
+  {
+    const cuda_stream stream{it};
+    std::vector<cuda_event> events;
+    for (int i = 0; i < 5; ++i) events.emplace_back(it);
+    const cuda_event moved{std::move(events[2])};
+    CHECK(events[2].get() == support::fake_event_handle{});
+    CHECK(gpu.live().events == 5);
+    CHECK(gpu.live().streams == 1);
+    CHECK(gpu.record_event(moved.get(), stream.get()) == 0);
+    CHECK(it.allocations() == gpu.allocations());
+  }
+  under_test::check_clean(gpu);
+}
+
+}  // namespace cuda_handles_test

@@ -165,6 +165,19 @@ struct forked {
 
 }  // namespace
 
+TEST_CASE("what fails in passing while capturing is tried again", "[backend]")
+{
+  forked it;
+  for (const char* const function : {"record_event", "wait_event", "end_capture"}) it.gpu.fail_call_of(function, 1, 1);
+  it.capture.begin(it.origin);
+  CHECK(it.capture.connect(it.origin, it.edge, it.side));
+  it.kernel(it.side, 1);
+  CHECK(it.capture.connect(it.side, it.edge, it.origin));
+  CHECK(it.capture.end(it.graph));
+  CHECK(it.gpu.destroy_graph(it.graph) == 0);
+  CHECK_FALSE(it.calls.is_lost());
+}
+
 TEST_CASE("leaving a capture drops its work, whatever state it is in", "[backend]")
 {
   forked it;
@@ -186,6 +199,17 @@ TEST_CASE("leaving a capture drops its work, whatever state it is in", "[backend
   it.kernel(it.side, 4);
   CHECK((it.gpu.synchronize_stream(it.origin) == 0 && it.gpu.synchronize_stream(it.side) == 0));
   CHECK(it.ran == std::vector{3, 4});
+}
+
+TEST_CASE("a capture that cannot be left loses the session", "[backend]")
+{
+  forked it;
+  it.capture.begin(it.origin);
+  for (std::uint64_t i = 1; i <= 2; ++i) it.gpu.fail_call_of("end_capture", i, 1);
+  it.capture.leave();
+  CHECK(it.calls.is_lost());
+  CHECK(it.gpu.end_capture(it.origin, it.graph) == 0);
+  CHECK(it.gpu.destroy_graph(it.graph) == 0);
 }
 
 }  // namespace cuda_capture_test
@@ -236,6 +260,26 @@ using namespace chunkmem;
 using support::fake_cuda;
 using under_test::tested_session;
 using tested_lane = backend::cuda_lane<fake_cuda>;
+
+TEST_CASE("the latest value of an entry is never below the one asked for", "[backend]")
+{
+  const fake_cuda gpu;
+  tested_session it{gpu};
+  tested_lane one{it};
+  for (const std::uint64_t given : {1u, 255u, 256u, 257u, 1'000u}) {
+    one.given = given;
+    for (std::uint64_t value = 1; value <= given; ++value) {
+      const std::uint64_t latest = one.latest(value);
+      REQUIRE(latest >= value);
+      REQUIRE(latest <= given);
+      REQUIRE(latest + tested_lane::ring > given);
+      REQUIRE(one.point(latest) == one.point(value));
+    }
+  }
+  one.finished(7);
+  one.finished(3);
+  CHECK(one.done == 7);
+}
 
 TEST_CASE("a lane that cannot be finished building leaves nothing", "[backend]")
 {
