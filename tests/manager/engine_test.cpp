@@ -174,11 +174,11 @@ struct deriving : cm::manager<arena, support::told_gatherer> {
   {
     for (int index = 0; index < 2; ++index) {
       whole[index] = add<std::uint8_t>({frame}, cm::role::gathered);
-      gathered().add(whole[index].id, static_cast<std::uint32_t>(20 + index), false);
+      gathered().tensors().add(whole[index].id, static_cast<std::uint32_t>(20 + index), false);
     }
     for (int index = 0; index < 2; ++index) {
       share[index] = add<std::uint8_t>({frame / 2}, cm::role::frozen);  // both in one chunk
-      gathered().derive(whole[index].id, share[index].id, 0);
+      gathered().tensors().derive(whole[index].id, share[index].id, 0);
     }
   }
   void write(int which, std::uint8_t value, cm::memory_location place = cm::memory_location::host)
