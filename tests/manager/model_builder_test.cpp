@@ -310,6 +310,36 @@ TEST_CASE("the first handle that is resolved ends the declarations, and each res
   CHECK(it.engine.tensors().lists() == 3);
 }
 
+TEST_CASE("lists are added all or none", "[manager]")
+{
+  parts_rig<> it;
+  const list_spec twice[] = {{"momentum"}, {"variance"}, {"momentum"}};
+  CHECK_THROWS_AS(it.builder.add_lists(twice), usage_error);
+  CHECK(it.engine.tensors().lists() == 2);
+  CHECK_THROWS_AS(it.engine.tensors().list("variance"), usage_error);
+  it.builder.add_lists(std::span{twice}.first(2));
+  CHECK(it.engine.tensors().list("variance") == list_id{3});
+}
+
+TEST_CASE("a model that does not fit is refused at each use, until a rehearsed step is known to fit", "[manager]")
+{
+  parts_rig<> it{8_KiB, 4_KiB};
+  for (int index = 0; index < 4; ++index) it.add<float>(1024);
+  const tensor_handle last = it.builder.handle_of(tensor_id{3});
+  CHECK_THROWS_WITH(it.builder.seal(), ContainsSubstring("the host capacity is 4096 B") &&
+                                           ContainsSubstring("needs at least 8192 B") &&
+                                           !ContainsSubstring("the device capacity"));
+  CHECK_THROWS_AS(it.builder.slot_of(last), config_error);
+  CHECK(it.builder.place().chunks == 32_KiB);  // a rehearsal finds out what fits
+  it.engine.rehearsing().begin(it.engine.tensors());
+  CHECK(it.builder.slot_of(last) == slot_id{3});
+  it.engine.rehearsing().end();
+  it.builder.forget_ready();  // it found nothing out
+  CHECK_THROWS_AS(it.builder.slot_of(last), config_error);
+  it.builder.note_fit();
+  CHECK(it.builder.slot_of(last) == slot_id{3});
+}
+
 TEST_CASE("tensors that lie as they are used first have no slot before a step was seen, and the same slot afterwards",
           "[manager]")
 {
