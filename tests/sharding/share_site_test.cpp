@@ -32,7 +32,7 @@ struct told_site {
   {
     log->push_back("update " + std::to_string(all.tensor) + ": " + std::to_string(all.elements));
   }
-  void remake(const parameter_bytes& all)
+  void remake(const parameter_bytes& all, memory_location)
   {
     log->push_back("remake " + std::to_string(all.tensor) + ": " + std::to_string(all.elements));
   }
