@@ -64,6 +64,30 @@ TEST_CASE("moments tell iterations and their micro-batches apart", "[manager]")
   CHECK_FALSE(it.expects_more());
 }
 
+TEST_CASE("the last micro-batch is the one that was named first behind all others", "[manager]")
+{
+  micro_batch_ledger it;
+  CHECK(it.is_last());  // outside an iteration
+  it.reserve(3);
+  it.begin(3);
+  CHECK_FALSE(it.is_last());
+  for (const std::uint32_t named : {2U, 0U, 2U, 1U}) {
+    it.name(named);
+    CHECK(it.is_last() == (named == 1));
+  }
+  for (const std::uint32_t again : {2U, 0U, 1U}) {  // their backward passes
+    it.name(again);
+    CHECK(it.is_last() == (again == 1));
+  }
+  it.name(0);
+  it.end();
+  CHECK(it.is_last());
+  it.begin(1);
+  CHECK(it.is_last());
+  it.name(0);
+  CHECK(it.is_last());
+}
+
 TEST_CASE("an iteration of one micro-batch need not name it", "[manager]")
 {
   micro_batch_ledger it;

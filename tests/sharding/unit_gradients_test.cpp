@@ -169,6 +169,32 @@ TEST_CASE(
   CHECK_FALSE(it.write(0, 2));
 }
 
+TEST_CASE("gradients that are summed once are summed in the last micro-batch of each order of passes", "[sharding]")
+{
+  using passes = std::vector<std::pair<pass, std::uint32_t>>;
+  constexpr pass forward = pass::forward, backward = pass::backward;
+  for (const passes& order :
+       {passes{{forward, 0}, {forward, 1}, {forward, 2}, {backward, 0}, {backward, 1}, {backward, 2}},  // GPipe
+        passes{{forward, 0}, {forward, 1}, {backward, 0}, {forward, 2}, {backward, 1}, {backward, 2}},  // 1F1B
+        passes{{forward, 2}, {backward, 2}, {forward, 0}, {backward, 0}, {forward, 1}, {backward, 1}}}) {
+    rig it{{.divided = sharding::zero_3_reduce_last}};
+    auto iteration = it.m.iteration(3);
+    std::uint32_t ended = 0;
+    for (const auto& [during, batch] : order) {
+      it.end_micro_batch();
+      iteration.pass(during, batch);
+      if (during == forward) continue;
+      for (const std::uint32_t tensor : {0U, 1U, 2U}) {
+        CHECK(it.write(tensor, static_cast<float>(batch + 1)) == (ended > 0));
+        it.done(tensor);
+      }
+      CHECK(it.gradients.is_open(0) == (++ended < 3));
+      CHECK(it.m.has_gradient(it.units[0].share) == (ended == 3));
+    }
+    CHECK(it.sum(1) == 6);
+  }
+}
+
 TEST_CASE("gradients that add up whole are summed by the step from wherever they are", "[sharding]")
 {
   rig it{{.divided = sharding::zero_1}};

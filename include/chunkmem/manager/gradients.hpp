@@ -41,7 +41,7 @@ class micro_batch_ledger {
     named_.assign((micro_batches + bits - 1) / bits, 0);
     expected_ = micro_batches;
     count_ = 0;
-    current_ = none;
+    current_ = last_ = none;
     runs_ = true;
     ++iterations_;
   }
@@ -52,7 +52,7 @@ class micro_batch_ledger {
   {
     std::uint64_t& word = named_[micro_batch / bits];
     const std::uint64_t bit = std::uint64_t{1} << micro_batch % bits;
-    if ((word & bit) == 0) ++count_;
+    if ((word & bit) == 0) ++count_, last_ = micro_batch;
     word |= bit;
     current_ = micro_batch;
   }
@@ -63,6 +63,9 @@ class micro_batch_ledger {
   [[nodiscard]] bool is_complete() const noexcept { return expected_ == 1 || count_ == expected_; }
   /// An iteration runs that has not named all of them: gradients are of a part of the batch so far.
   [[nodiscard]] bool expects_more() const noexcept { return runs_ && !is_complete(); }
+  /// The gradients of this micro-batch are the last ones of the iteration. Backward passes come in the order in which
+  /// micro-batches were named first: a schedule may name all of them by forward passes before.
+  [[nodiscard]] bool is_last() const noexcept { return !expects_more() && (!runs_ || current_ == last_); }
   /// A number for this micro-batch of this iteration, never 0: those of one iteration differ in the lower 16 bits.
   [[nodiscard]] std::uint64_t moment() const noexcept
   {
@@ -145,6 +148,7 @@ class micro_batch_ledger {
   std::uint32_t expected_ = 1;
   std::uint32_t count_ = 0;
   std::uint32_t current_ = none;
+  std::uint32_t last_ = none;  // that was named for the first time
   bool runs_ = false;
   std::uint64_t iterations_ = 0;
   short_iteration kept_{};

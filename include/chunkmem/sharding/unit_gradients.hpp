@@ -87,7 +87,7 @@ struct unit_note {
 /// A unit's gradients are made whole on the device, from the first one that is asked for to the last one that is
 /// declared done; there they stay. Then they are added over ranks, what this rank owns joins its own gradients, and the
 /// room is free again. Where they are added in the last micro-batch alone they may leave the device between
-/// micro-batches. The micro_batch_ledger of the manager says in which micro-batch this is, and whether more come. A
+/// micro-batches. The micro_batch_ledger of the manager says in which micro-batch this is, and whether it is the last. A
 /// sharded_model has one.
 template <class Manager>
 class unit_gradients {
@@ -274,7 +274,7 @@ class unit_gradients {
 
   void end_unit(Manager& m, const unit_tensors& unit, std::uint32_t index)
   {
-    if (sums_each_ || !micro_batches(m).expects_more()) return finish(m, unit, index);
+    if (sums_each_ || micro_batches(m).is_last()) return finish(m, unit, index);
     detail::unit_note& of = open_[index];
     holds_[index].release();
     of.is_held = false;
