@@ -9,8 +9,8 @@
 # line that says which one.
 #
 # All of it lies in namespaces of processes, mounts and networks of its own, which end with their first process. So nothing
-# is left on the computer, even if this script is killed. A killed one leaves empty groups of processors, which the next one
-# removes.
+# is left on the computer, even if this script is killed. A killed one leaves empty groups of processors and a folder of
+# scripts, which the next one removes.
 set -eu
 
 skip() {
@@ -66,7 +66,15 @@ END
   exit "$status"
 fi
 
-rate=$1 percent=$2
+case "$#-${1-}-${2-}" in
+  [012]-* | *-*[!0-9]*-* | *-*-*[!0-9]* | *--*) percent=0 ;;
+  *) percent=$2 ;;
+esac
+if [ "$percent" -lt 1 ] || [ "$percent" -gt 100 ]; then
+  echo "four nodes need a rate in bits per second, a part of a processor from 1 to 100 percent, and a command" >&2
+  exit 2
+fi
+rate=$1
 shift 2
 PATH=$PATH:/usr/sbin:/sbin
 export PATH
@@ -76,14 +84,18 @@ for tool in ip tc unshare setpriv mpirun; do
 done
 mpirun --version 2>/dev/null | grep -q "Open MPI" || skip "Open MPI"
 mkdir "$groups/chunkmem-$$-1" 2>/dev/null || skip "the processor's groups of cgroup v1 in $groups, to be written"
-folder=$(mktemp -d)
+folder=$(mktemp -d /tmp/chunkmem-nodes-$$-XXXXXX)
 # shellcheck disable=SC2317 # the trap calls it
 remove() {
-  rm -rf "$folder"
-  for left in "$groups"/chunkmem-*-[1-4]; do
-    owner=${left#"$groups"/chunkmem-}
+  for left in "$groups"/chunkmem-*-[1-4] /tmp/chunkmem-nodes-*-??????; do
+    owner=${left##*/chunkmem-}
+    owner=${owner#nodes-}
     owner=${owner%-*}
-    { [ "$owner" != $$ ] && kill -0 "$owner" 2>/dev/null; } || rmdir "$left" 2>/dev/null || true
+    { [ "$owner" != $$ ] && kill -0 "$owner" 2>/dev/null; } && continue
+    case "$left" in
+      /tmp/*) rm -rf "$left" ;;
+      *) rmdir "$left" 2>/dev/null || true ;;
+    esac
   done
 }
 trap remove EXIT
@@ -99,5 +111,9 @@ said=$(inside sh -c 'ip link add test type dummy && tc qdisc add dev test root t
   inside sh -c 'ip link add test type bridge && tc qdisc add dev test root tbf rate 1mbit burst 64kb latency 1ms' 2>/dev/null ||
   skip "namespaces, and token buckets (tc) in the kernel: $said"
 status=0
-inside sh "$0" inside "$rate" "$folder" "$groups/chunkmem-$$" "$@" || status=$?
+exec 3<&0 # else it is empty for what runs beside the shell
+inside sh "$0" inside "$rate" "$folder" "$groups/chunkmem-$$" "$@" <&3 &
+nodes_of=$! # a shell runs a trap between commands, or while it waits
+trap 'kill -9 $nodes_of; exit 130' HUP INT TERM
+wait "$nodes_of" || status=$?
 exit "$status"
