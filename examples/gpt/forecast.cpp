@@ -10,6 +10,7 @@
 #include <chunkmem/collective/simulated_ranks.hpp>
 #include <chunkmem/configurator/cluster.hpp>
 #include <chunkmem/configurator/cluster_file.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/ownership/ownership_policy.hpp>
 #include <chunkmem/sharding/process_groups.hpp>
@@ -77,13 +78,15 @@ using chunkmem::configurator::cluster;
 }
 
 [[nodiscard]] cluster cluster_of(const options& chosen)
-{
+try {
   cluster whole = chunkmem::configurator::read_cluster(chosen.forecast->string());
   const auto is_alone = [](const chunkmem::configurator::cluster_node& it) { return it.devices == 1; };
   if (whole.nodes.size() < 2 || !std::ranges::all_of(whole.nodes, is_alone))
     throw problem{"--forecast '" + chosen.forecast->string() +
                   "' is not of two nodes or more with one device each (measure with probe_links --each-rank-a-node)"};
   return whole;
+} catch (const chunkmem::error& failed) {
+  throw problem{std::string{"--forecast: "} + failed.what()};
 }
 
 /// The ends of one rank that stands for all, of its three groups.
