@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,8 @@ struct way {
   bool searches = false;         ///< to the end of the search; else `shares` in turn
   std::vector<double> shares{};  ///< of the steps
   double clip = 0;
+  bool last_forgets = false;   ///< the last rank never calls end_step
+  double gain_of_last = 0.02;  ///< the least gain that the last rank wants
 
   [[nodiscard]] int steps() const { return searches ? 26 : 12; }  // of a search: five for each of five shares, and one
 };
@@ -56,7 +59,10 @@ class rank_of_training {
       : how_{how},
         memory_{{.device_capacity = unit(group) * 16, .host_capacity = unit(group) * 128, .async_compute = true}},
         model_{memory_, group, {.chunk_bytes = unit(group)}, {.divided = divided}},
-        split_{model_, cm::on_this_thread, {.settling_steps = 4, .measured_steps = 1}},
+        is_last_{index_of(group.rank()) + 1 == group.ranks()},
+        split_{model_,
+               cm::on_this_thread,
+               {.settling_steps = 4, .measured_steps = 1, .least_gain = is_last_ ? how.gain_of_last : 0.02}},
         late_{model_, kernel_, split_}
   {
     model_.use(kernel_);
@@ -80,7 +86,7 @@ class rank_of_training {
       }
       const double norm = step(number);
       if (model_.ranks().rank() == cm::rank_id{0}) into.norms.push_back(norm);
-      if (how_.searches && how_.is_split) split_.end_step();
+      if (how_.searches && how_.is_split && !(is_last_ && how_.last_forgets)) split_.end_step();
     }
     model_.finish_updates();
     into.held[index_of(model_.ranks().rank())] = split_.split().device_share;
@@ -122,6 +128,7 @@ class rank_of_training {
   cm::backend::host_arena memory_;
   adam kernel_;
   model_type model_;
+  bool is_last_;
   split_type split_;
   cm::optimizer::late_updates<model_type, adam, split_type> late_;
   std::vector<cm::tensor<cm::bf16>> weights_;
@@ -138,7 +145,35 @@ result train(const way& how, std::uint32_t ranks, const cm::sharding::zero& divi
   return all;
 }
 
+/// The error of each of two ranks.
+std::vector<std::string> errors_of(const way& how)
+{
+  std::vector<std::string> errors(2);
+  result all;
+  all.held.resize(2);
+  all.is_held.resize(2);
+  // a deadline that is met alone where a rank waits for one that never comes
+  const std::uint64_t deadline = how.last_forgets ? 500'000'000 : 60'000'000'000;  // [ns]
+  const cm::sharding::thread_ranks ranks{2, 0, {.deadline = deadline}};
+  ranks.run([&](cm::sharding::thread_ranks::place& here) {
+    try {
+      rank_of_training{how, cm::sharding::zero_3, here.all()}.train(all);
+    } catch (const cm::error& it) {
+      errors[here.rank()] = it.what();
+    }
+  });
+  return errors;
+}
+
 }  // namespace
+
+TEST_CASE("ranks that search for splits of their own are refused on every rank, and none waits for ever", "[sharding]")
+{
+  for (const std::string& said : errors_of({.searches = true, .gain_of_last = 0.03}))
+    CHECK_THAT(said, Catch::Matchers::ContainsSubstring("do not belong together"));
+  for (const double clip : {0.0, 0.5})
+    for (const std::string& said : errors_of({.searches = true, .clip = clip, .last_forgets = true})) CHECK(said != "");
+}
 
 TEST_CASE("every share of updates on the device has the bits of updates on the host, over 1 to 4 ranks and ZeRO 1 to 3",
           "[sharding]")

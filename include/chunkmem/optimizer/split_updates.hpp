@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/backend/stream_backend.hpp>
+#include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/call_ref.hpp>
 #include <chunkmem/core/error.hpp>
@@ -160,7 +161,8 @@ class update_meter {
 ///
 /// - Steps 1 and 2, whose iterations are recorded, are metered: one update after another, each behind its copies. The
 ///   steps up to `settling_steps` follow the plans that come of it.
-/// - The `measured_steps` behind them give the seconds of a step.
+/// - The `measured_steps` behind them give the seconds of a step: their median. Each has all until its `end_step`, so a
+///   checkpoint that is saved now and then does not change a choice. One behind each step does.
 ///
 /// A step that is skipped does not count. The last share holds until `measure_again`. No checkpoint has it: a training
 /// that goes on measures again. Over ranks all take one share, by the rates of all: the gathers of a rank follow from
@@ -199,15 +201,17 @@ class split_updates {
   memory_requirement rehearse(call_ref<void()> step)
   {
     memory_requirement on_device;
-    const double held = rule_.now().device_share;
     take_share(1);
     try {
       on_device = owner_.rehearse(step);
       has_room_ = true;
     } catch (const config_error&) {
       has_room_ = false;
+    } catch (...) {
+      take_share();
+      throw;
     }
-    take_share(held);
+    take_share();
     memory_requirement need = owner_.rehearse(step);
     if (!has_room_) return need;
     need.smallest_device = std::max(need.smallest_device, on_device.smallest_device);
@@ -215,28 +219,34 @@ class split_updates {
     return need;
   }
 
-  /// The iteration with a step is over. Every rank calls it behind every step.
-  /// @throws usage_error   in an iteration; comm_error
+  /// The iteration with a step is over. Every rank calls it behind every step. Does nothing in a rehearsal.
+  /// @throws usage_error   in an iteration; ranks are not at the same stage, or have other options; comm_error. Where
+  ///   a stage was about to end, its steps are measured anew
   void end_step()
   {
+    if (manager().rehearsing()) return;
     expects(!manager().is_iterating(), "end_step of split_updates in an iteration: end it before");
     const bool counts = std::exchange(has_updated_, false);
     if (rule_.is_held()) return;
-    if (counts) ++steps_;
-    if (steps_ == options_.settling_steps || (!counts && steps_ > options_.settling_steps)) {
-      steps_ = options_.settling_steps;  // a skipped step is no part of the measured ones
-      begin_ = seconds_now();
+    if (steps_ < options_.settling_steps) {
+      if (counts) ++steps_;
+      is_metering_ = steps_ < metered_steps;
+      if (steps_ == options_.settling_steps) begin_ = seconds_now();
+      return;
     }
-    is_metering_ = steps_ < metered_steps;
-    if (steps_ < options_.settling_steps + options_.measured_steps) return;
-    measured_split_rank mine{meter_.rates(), meter_.traffic(), 0, has_room_};
-    mine.seconds = (seconds_now() - begin_) / options_.measured_steps;
-    end_stage(mine);
+    const double now = seconds_now();
+    if (counts)
+      seconds_.push_back(now - begin_);
+    else
+      seconds_.clear();  // a skipped step leaves no late updates to the step behind it
+    begin_ = now;
+    if (seconds_.size() == options_.measured_steps) end_stage(take_seconds());
   }
   /// The search for a share begins anew, with all updates on the host. Every rank calls it, between two iterations.
-  /// @throws usage_error   in an iteration
+  /// @throws usage_error   in an iteration; nothing was changed
   void measure_again()
   {
+    take_share(0);
     rule_ = split_rule{options_.least_gain};
     meter_ = {};
     begin_stage();
@@ -335,16 +345,30 @@ class split_updates {
     manager().use_placement(placement_type{placement::update_share{.device_share = share, .in_turn = true}});
   }
 
-  void end_stage(const measured_split_rank& mine)
+  /// The median of the measured steps: a checkpoint that was saved behind one of them has no part in it.
+  [[nodiscard]] double take_seconds() noexcept
   {
+    std::ranges::sort(seconds_);
+    const double median = seconds_[(seconds_.size() - 1) / 2];
+    seconds_.clear();
+    return median;
+  }
+  void end_stage(double seconds)
+  {
+    const measured_split_rank mine{meter_.rates(), meter_.traffic(), seconds, has_room_};
     if constexpr (is_over_ranks) {
       owner_.settle();
       const words own = words_of(mine);
       std::vector<std::uint64_t> all(own.size() * owner_.ranks().ranks());
       owner_.ranks().exchange(own, all);
       std::vector<measured_split_rank> ranks;
-      for (std::size_t begin = 0; begin < all.size(); begin += own.size())
-        ranks.push_back(of_words(std::span{all}.subspan(begin).template first<word_count>()));
+      for (std::size_t begin = 0; begin < all.size(); begin += own.size()) {
+        const auto each = std::span{all}.subspan(begin).template first<word_count>();
+        expects(each.back() == own.back(),
+                "ranks measure splits of their updates that do not belong together: give split_updates of all ranks "
+                "the same options, and call end_step and measure_again on every rank");
+        ranks.push_back(of_words(each));
+      }
       rule_.end_stage(ranks);
     } else {
       rule_.end_stage({&mine, 1});
@@ -354,14 +378,23 @@ class split_updates {
   void begin_stage()
   {
     steps_ = 0;
+    seconds_.clear();
+    seconds_.reserve(options_.measured_steps);
     is_metering_ = !rule_.is_held();
     take_share();
   }
 
-  static constexpr std::size_t word_count = 10;
+  static constexpr std::size_t word_count = 11;
   using words = std::array<std::uint64_t, word_count>;
-  [[nodiscard]] static words words_of(const measured_split_rank& it) noexcept
+  /// The last word is the same on ranks that search for the same split.
+  [[nodiscard]] words words_of(const measured_split_rank& it) const noexcept
   {
+    collective::fingerprint search;
+    search.add("split_updates");
+    search.add(rule_.now().tried.size());
+    search.add(options_.settling_steps);
+    search.add(options_.measured_steps);
+    search.add(std::bit_cast<std::uint64_t>(options_.least_gain));
     const auto word = [](double number) { return std::bit_cast<std::uint64_t>(number); };
     return {word(it.rates.host_updates_per_second),
             word(it.rates.device_updates_per_second),
@@ -372,7 +405,8 @@ class split_updates {
             word(it.each.value_bytes),
             word(it.each.host_update_bytes),
             word(it.seconds),
-            it.has_room ? 1U : 0U};
+            it.has_room ? 1U : 0U,
+            search.value()};
   }
   [[nodiscard]] static measured_split_rank of_words(std::span<const std::uint64_t, word_count> all) noexcept
   {
@@ -428,10 +462,11 @@ class split_updates {
   device_updates<Owner, Launcher> device_;
   split_rule rule_;
   detail::update_meter meter_;
-  report before_;            // of the copies that are metered
-  double copies_begin_ = 0;  // [s]
-  double begin_ = 0;         // of the measured steps [s]
-  std::uint32_t steps_ = 0;  // that updated, with this share
+  report before_;                // of the copies that are metered
+  double copies_begin_ = 0;      // [s]
+  double begin_ = 0;             // of a measured step [s]
+  std::vector<double> seconds_;  // of the measured steps with this share
+  std::uint32_t steps_ = 0;      // that settled with this share
   bool is_metering_ = false;
   bool is_copying_ = false;
   bool has_updated_ = false;  // the last step
