@@ -156,7 +156,23 @@ TEST_CASE("update_share in turn spreads its share evenly over the chunks", "[pla
   // chunks of one, two and three parameters: each is given as a whole
   CHECK(assigned(0.5, {7, 8, 8, 9, 9, 9}) == "hhhddd");
   CHECK(assigned(2.0 / 3, {7, 8, 8, 9, 9, 9}) == "hddhhh");
+  CHECK(assigned(0.5, {0, 1, 0, 1, 0, 1}) == "hdhdhd");  // their parameters stand apart, in a layout by sizes
+  CHECK(assigned(2.0 / 3, {0, 1, 0, 2, 1, 0}) == "hdhddh");
   CHECK_THROWS_AS(assigned(1.1, {}), usage_error);
+}
+
+TEST_CASE("update_share without a share keeps updates on the host, where a parameter has no states", "[placement]")
+{
+  const std::vector<bytes> states(2);
+  std::vector<tier> tiers(2);
+  for (const bool in_turn : {false, true}) {
+    const auto assigned = [&](double share) {
+      placement::update_share{.device_share = share, .in_turn = in_turn}.assign({0_B, 0_B, 0_B, true, states}, tiers);
+      return tiers;
+    };
+    CHECK(assigned(0) == std::vector<tier>{tier::host, tier::host});
+    CHECK(assigned(1) == std::vector<tier>{tier::device, tier::device});
+  }
 }
 
 TEST_CASE("a plan of memory is plain data, and its placement updates where it says", "[placement]")

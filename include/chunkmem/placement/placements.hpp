@@ -5,10 +5,12 @@
 #include <chunkmem/core/policy.hpp>
 #include <chunkmem/placement/placement_policy.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 // host_first, which is the default, device_margin, fixed_split and update_share; any_placement is one out of a list.
 
@@ -152,33 +154,36 @@ struct update_share {
     double given = 0;
     for (std::size_t index = 0; index < tiers.size(); ++index) {
       given += static_cast<double>(now.states[index].count());
-      tiers[index] = given <= all * device_share ? tier::device : tier::host;
+      tiers[index] = device_share > 0 && given <= all * device_share ? tier::device : tier::host;
     }
   }
 
  private:
-  /// Of the states up to each chunk, the device never has more than its share.
+  /// Of the states up to the first parameter of each chunk, the device never has more than its share.
   void take_turns(const placement::outlook& now, std::span<tier> tiers) const
   {
     constexpr double rounding = 1 + 1e-9;  // a share of k / n chunks is k chunks
+    const auto chunk_of = [&](std::size_t index) { return now.chunks.empty() ? index : now.chunks[index]; };
+    std::vector<double> sizes;  // of the states of each chunk; negative once it has a tier
+    for (std::size_t index = 0; index < tiers.size(); ++index) {
+      sizes.resize(std::max(sizes.size(), chunk_of(index) + 1));
+      sizes[chunk_of(index)] += static_cast<double>(now.states[index].count());
+    }
+    std::vector<tier> tier_of(sizes.size(), tier::host);
     double seen = 0;
     double given = 0;
-    for (std::size_t index = 0; index < tiers.size();) {
-      const std::size_t end = end_of_chunk(now, index);
-      double size = 0;
-      for (const bytes each : now.states.subspan(index, end - index)) size += static_cast<double>(each.count());
-      seen += size;
-      const bool is_due = given + size <= seen * device_share * rounding;
-      for (; index < end; ++index) tiers[index] = is_due ? tier::device : tier::host;
-      if (is_due) given += size;
+    for (std::size_t index = 0; index < tiers.size(); ++index) {
+      double& size = sizes[chunk_of(index)];
+      if (size >= 0) {
+        seen += size;
+        if (device_share > 0 && given + size <= seen * device_share * rounding) {
+          tier_of[chunk_of(index)] = tier::device;
+          given += size;
+        }
+        size = -1;
+      }
+      tiers[index] = tier_of[chunk_of(index)];
     }
-  }
-  /// The first parameter behind `index` that lies in another chunk.
-  [[nodiscard]] static std::size_t end_of_chunk(const placement::outlook& now, std::size_t index)
-  {
-    std::size_t end = index + 1;
-    while (end < now.chunks.size() && now.chunks[end] == now.chunks[index]) ++end;
-    return end;
   }
 };
 
