@@ -47,6 +47,14 @@ foreach(choice IN ITEMS "late karma 3" "early karma 3" "late planned 1" "early p
                 COMMAND ${gpt_updates} ${when} $<TARGET_FILE:gpt> --layers 4 --width 32 --heads 2 --context 32 --batch 2 --steps 4 --clip 2.5 --verify --ranks 3
                         --shard ${shard} --activations ${activations} --update ${when} --transfer planned)
 endforeach()
+# Updates on the device and on the host, by measured steps: of one rank, and of ranks with every weight divided.
+foreach(choice IN ITEMS "0" "3 --ranks 3 --shard 3")
+  string(REPLACE " " ";" words "${choice}")
+  list(POP_FRONT words ranks)
+  chunkmem_test(example.gpt_out_of_core.measured.${ranks} LABELS example TIMEOUT 120
+                COMMAND ${gpt_updates} measured $<TARGET_FILE:gpt> --layers 2 --width 32 --heads 2 --context 32 --batch 2 --steps 46 --sample 0 --clip 1 --verify
+                        --precision bf16 --activations karma --transfer planned --update measured ${words})
+endforeach()
 # What the README shows of the first command.
 chunkmem_test(docs.output LABELS slow TIMEOUT 900
               COMMAND sh "${PROJECT_SOURCE_DIR}/tests/pages/output.sh" $<TARGET_FILE:gpt> "${PROJECT_SOURCE_DIR}/bench/results/gpt.txt")

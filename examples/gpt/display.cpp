@@ -9,7 +9,9 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <limits>
 #include <string>
+#include <string_view>
 
 #include <unistd.h>
 
@@ -25,6 +27,31 @@ void size_line(std::FILE* out, const char* name, bytes size)
 
 /// Time left [s] from which on a line says it.
 constexpr double worth_telling = 5.0;
+
+/// A rate in the unit of `scale`. Of copies that no update waited for, none is known.
+std::string rate_text(double rate, double scale, const char* unit)
+{
+  if (rate == std::numeric_limits<double>::max()) return "unmeasured";
+  char text[48];
+  std::snprintf(text, sizeof text, "%.3g %s", rate / scale, unit);
+  return text;
+}
+
+void print_measured(std::FILE* out, const measured_updates& it)
+{
+  const std::string_view stage = name_of(it.split.stage);
+  std::fprintf(out, "updates %.1f%% on the device (%.*s)", 100 * it.split.device_share, static_cast<int>(stage.size()),
+               stage.data());
+  for (const auto& tried : it.split.tried)
+    std::fprintf(out, "%s %.3g ms a step with %.1f%%", &tried == it.split.tried.data() ? ";" : ",", 1e3 * tried.seconds,
+                 100 * tried.device_share);
+  const auto parameters = [](double rate) { return rate_text(rate, 1e6, "million/s"); };
+  const auto bytes_of = [](double rate) { return rate_text(rate, 1e9, "GB/s"); };
+  std::fprintf(
+      out, "\nrates   updates %s on the host, %s on the device; copies %s to the device, %s back\n",
+      parameters(it.rates.host_updates_per_second).c_str(), parameters(it.rates.device_updates_per_second).c_str(),
+      bytes_of(it.rates.to_device_bytes_per_second).c_str(), bytes_of(it.rates.to_host_bytes_per_second).c_str());
+}
 
 /// One kind of bytes that every parameter has.
 void parameter_line(std::FILE* out, const char* name, bytes size, std::uint64_t parameters)
@@ -151,7 +178,8 @@ void display::closing(const options& chosen, const memory_figures& figures) cons
                seconds(figures.stalls.demand_miss_nanoseconds), seconds(figures.stalls.optimizer_input_nanoseconds),
                seconds(figures.stalls.throttle_nanoseconds), seconds(figures.stalls.other_nanoseconds));
   std::fprintf(out_, "plan    %" PRIu64 " divergences, %" PRIu64 " replans\n", figures.divergences, figures.replans);
-  if (chosen.when != update_time::at_once)
+  if (figures.measured) print_measured(out_, *figures.measured);
+  if (chosen.when == update_time::late || chosen.when == update_time::early)
     std::fprintf(out_, "updates %" PRIu64 " %s\n", figures.updates_apart,
                  chosen.when == update_time::late ? "waited for the next use of their weights"
                                                   : "came before the norm was known, and stayed");

@@ -4,11 +4,13 @@
 #include <chunkmem/activation/sampling_report.hpp>
 #include <chunkmem/chunkmem.hpp>
 
+#include "measured_updates.hpp"
 #include "options.hpp"
 #include "text.hpp"
 
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -46,9 +48,10 @@ struct memory_figures {
   chunkmem::bytes device_peak, device_capacity, host_peak, host_capacity, loaded, written_back;
   std::uint64_t loads = 0, evictions = 0, divergences = 0, replans = 0;
   chunkmem::wait_times stalls;
-  std::uint64_t updates_apart = 0;  ///< of a rank, late or early: see update_times
-  std::size_t skipped = 0;          ///< steps whose gradients were not finite
-  float loss_scale = 1.0f;          ///< at the end
+  std::uint64_t updates_apart = 0;           ///< of a rank, late or early: see update_times
+  std::optional<measured_updates> measured;  ///< of a rank, where steps measure the place of its updates
+  std::size_t skipped = 0;                   ///< steps whose gradients were not finite
+  float loss_scale = 1.0f;                   ///< at the end
 };
 
 /// Prints to a stream that is a terminal, where a line of progress is written over, or is not.

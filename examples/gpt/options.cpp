@@ -71,7 +71,8 @@ void declare(CLI::App& app, program whose, raw_options& raw, bool& verify, bool&
   app.add_option("--update", raw.update,
                  is_cuda ? "where the optimizer works: placement (where that keeps most states), cpu or gpu (placement)"
                          : "when the optimizer works: at_once, at the end of each step; late, when a weight is used "
-                           "next; or early, before the norm of all gradients is known (at_once)");
+                           "next; early, before the norm of all gradients is known; or measured, at the end of each "
+                           "step, on the device and on the host by a share that the first steps measure (at_once)");
   app.add_option("--gradient", raw.gradient,
                  "separate, or in_place: 16-bit gradients in the bytes of their weights (separate)");
   app.add_option(
@@ -113,7 +114,7 @@ void declare(CLI::App& app, program whose, raw_options& raw, bool& verify, bool&
   app.add_option("--layout", raw.layout, "of tensors in chunks: " + with_default(words_of<any_layout>()));
   app.add_option("--placement", raw.placement, "of optimizer states: " + with_default(words_of<any_placement>()));
   app.add_option("--device-share", raw.device_share,
-                 "of the states that fixed_split keeps on the device, 0 to 1 (0.5)");
+                 "of the states that fixed_split keeps on the device, or update_share updates there, 0 to 1 (0.5)");
   app.add_option("--transfer", raw.transfer, "when copies start: " + with_default(words_of<any_transfer>()));
   app.add_option("--text", raw.text, "file or folder to learn from");
   app.add_option("--trace", raw.trace, "write a Chrome trace to this JSON file");
@@ -195,11 +196,19 @@ void read_policies(const raw_options& raw, options& out)
   float share = 0.5f;
   read_real(
       "--device-share", raw.device_share, "from 0 to 1", [](float it) { return it >= 0.0f && it <= 1.0f; }, share);
-  const bool is_split = out.placement.chosen() == chunkmem::placement::fixed_split::name;
-  if (is_split)
-    out.placement = any_placement{chunkmem::placement::fixed_split{.device_share = static_cast<double>(share)}};
+  using chunkmem::placement::fixed_split;
+  using chunkmem::placement::update_share;
+  if (out.placement.chosen() == fixed_split::name)
+    out.placement = any_placement{fixed_split{.device_share = static_cast<double>(share)}};
+  else if (out.placement.chosen() == update_share::name)
+    out.placement = any_placement{update_share{.device_share = static_cast<double>(share)}};
   else if (!raw.device_share.empty())
-    throw problem{"--device-share goes with --placement fixed_split alone (leave it out)"};
+    throw problem{"--device-share goes with --placement fixed_split or update_share alone (leave it out)"};
+  if (out.when != update_time::measured) return;
+  if (!raw.placement.empty())
+    throw problem{
+        "--placement does not go with --update measured, which finds the place of each update (leave it out)"};
+  out.placement = any_placement{update_share{}};
 }
 
 void read_precision(const std::string& text, program whose, chunkmem::dtype& out)
@@ -313,7 +322,7 @@ void read_choices(const raw_options& raw, program whose, options& out)
   if (whose == program::gpt_cuda)
     out.update = static_cast<update_choice>(read_word("--update", raw.update, {"placement", "cpu", "gpu"}));
   else
-    out.when = static_cast<update_time>(read_word("--update", raw.update, {"at_once", "late", "early"}));
+    out.when = static_cast<update_time>(read_word("--update", raw.update, {"at_once", "late", "early", "measured"}));
   out.gradient = static_cast<gradient_choice>(read_word("--gradient", raw.gradient, {"separate", "in_place"}));
 }
 
@@ -510,6 +519,8 @@ void read_forecast(const raw_options& raw, program whose, options& out)
   if (raw.activations.starts_with(sampling))
     throw problem{"--activations " + raw.activations +
                   " does not go with --forecast, which has no rows to sample (choose another)"};
+  if (raw.update == "measured")
+    throw problem{"--update measured does not go with --forecast, where no step is measured (choose another)"};
   if (out.verify) throw problem{"--verify does not go with --forecast, which computes nothing (leave it out)"};
   float rate = 0;
   read_real(

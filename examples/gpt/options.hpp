@@ -22,8 +22,9 @@ namespace gpt {
 enum class gradient_choice : std::uint8_t { separate, in_place };
 /// Where the optimizer works: placement means where the placement policy keeps most of its states.
 enum class update_choice : std::uint8_t { placement, cpu, gpu };
-/// The time of an update: at the end of its step, at the next use of its weight, or before the norm is known.
-enum class update_time : std::uint8_t { at_once, late, early };
+/// The time of an update: at the end of its step, at the next use of its weight, or before the norm is known. Measured:
+/// at the end of its step, on the device or on the host, by a share that the first steps measure.
+enum class update_time : std::uint8_t { at_once, late, early, measured };
 /// Who reads a command line: the trainer on the CPU, or that on a GPU, which has options and defaults of its own.
 enum class program : std::uint8_t { gpt, gpt_cuda };
 

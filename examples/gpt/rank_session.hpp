@@ -92,14 +92,7 @@ class rank_session {
   }
 
   /// What one step needs. Ranks do not talk in it.
-  [[nodiscard]] auto rehearse()
-  {
-    return manager_.rehearse([this] {
-      (void)trainer_.step(0);
-      if constexpr (requires { trainer_.keeps_less(); })
-        if (trainer_.keeps_less()) (void)trainer_.evaluate();
-    });
-  }
+  [[nodiscard]] auto rehearse() { return rehearse_step(manager_, trainer_); }
 
   /// Rehearses, fills the weights or takes up a training that was saved, and trains.
   /// @param show   null trains silently @param saves   null saves nothing; of the same folders on every rank

@@ -80,8 +80,24 @@ template <class Trainer>
   out.stalls = report.stalls;
   out.skipped = trainer.skipped();
   if constexpr (requires { trainer.updates_apart(); }) out.updates_apart = trainer.updates_apart();
+  if constexpr (requires { trainer.measured(); }) out.measured = trainer.measured();
   out.loss_scale = trainer.loss_scale();
   return out;
+}
+
+/// What one step of a trainer needs. Nothing is allocated and nothing is computed.
+template <class Manager, class Trainer>
+[[nodiscard]] chunkmem::memory_requirement rehearse_step(Manager& manager, Trainer& trainer)
+{
+  const auto work = [&] {
+    (void)trainer.step(0);
+    if constexpr (requires { trainer.keeps_less(); })
+      if (trainer.keeps_less()) (void)trainer.evaluate();
+  };
+  if constexpr (requires { trainer.rehearse(work); })
+    return trainer.rehearse(work);
+  else
+    return manager.rehearse(work);
 }
 
 /// Tells how long a manager took to make its memory, where that takes long: on a device, whose host tier is pinned.
@@ -134,14 +150,7 @@ class session {
   [[nodiscard]] chunkmem::bytes chunks() { return manager_.seal().chunks; }
 
   /// What one step needs. Nothing is allocated and nothing is computed.
-  [[nodiscard]] auto rehearse()
-  {
-    return manager_.rehearse([this] {
-      (void)trainer_.step(0);
-      if constexpr (requires { trainer_.keeps_less(); })
-        if (trainer_.keeps_less()) (void)trainer_.evaluate();
-    });
-  }
+  [[nodiscard]] auto rehearse() { return rehearse_step(manager_, trainer_); }
 
   /// The first weights and all that the steps will ask for, to a file. @pre filled, not trained
   void write_export(std::ostream& out) const { Training::write_export(out, trainer_, setup_.chosen.steps); }

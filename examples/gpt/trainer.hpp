@@ -9,6 +9,7 @@
 #include "update_times.hpp"
 #include "windows.hpp"
 
+#include <chunkmem/core/call_ref.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/optimizer/thread_pool.hpp>
@@ -49,11 +50,18 @@ class trainer {
   /// One step; `number` counts from 0. @return the mean loss per token before the update [nats], 0 in a rehearsal
   float step(std::size_t number)
   {
-    auto iteration = m_.iteration(static_cast<std::uint32_t>(size().micro_batches));
-    const float loss = gradient(number, iteration);
-    finish(number);
+    float loss = 0;
+    {
+      auto iteration = m_.iteration(static_cast<std::uint32_t>(size().micro_batches));
+      loss = gradient(number, iteration);
+      finish(number);
+    }
+    updates_->end_step();
     return loss;
   }
+
+  /// What `work` needs, which has a step. Nothing is computed.
+  auto rehearse(chunkmem::call_ref<void()> work) { return updates_->rehearse(work); }
 
   /// The first part of a step, inside an iteration of the caller: the gradients are there, nothing is updated.
   ///
@@ -105,6 +113,7 @@ class trainer {
   [[nodiscard]] float learning_rate(std::size_t number) const noexcept { return settings_.schedule.at(number); }
   /// Steps whose gradients were not finite: they changed nothing.
   [[nodiscard]] std::size_t skipped() const noexcept { return skipped_; }
+  [[nodiscard]] std::optional<measured_updates> measured() const { return updates_->measured(); }
   /// See update_times::apart.
   [[nodiscard]] std::uint64_t updates_apart() const noexcept { return updates_->apart(); }
   /// What the loss is multiplied by before it is differentiated.

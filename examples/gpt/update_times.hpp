@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "measured_updates.hpp"
 #include "options.hpp"
 #include "virtual_clocks.hpp"
 
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/call_ref.hpp>
+#include <chunkmem/manager/rehearsal.hpp>
 #include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/device_kernel.hpp>
 #include <chunkmem/optimizer/early_updates.hpp>
 #include <chunkmem/optimizer/late_updates.hpp>
+#include <chunkmem/optimizer/split_updates.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/optimizer/thread_pool.hpp>
@@ -33,6 +38,8 @@ template <class Manager>
 class update_times {
   using adam = adam_of<Manager>;
   using pool = chunkmem::optimizer::thread_pool;
+  using split = chunkmem::optimizer::split_updates<Manager, chunkmem::optimizer::loop_launcher, pool>;
+  static constexpr bool can_measure = !has_clocks<Manager>;
 
  public:
   /// @param manager, kernel, workers   outlive this   @param undo   of early updates, see undo_bytes
@@ -41,6 +48,8 @@ class update_times {
   {
     if (when == update_time::late) late_.emplace(manager, kernel, workers);
     if (when == update_time::early) early_.emplace(manager, kernel, undo, workers);
+    if constexpr (can_measure)
+      if (when == update_time::measured) split_.emplace(manager, workers);
   }
   update_times(const update_times&) = delete;
 
@@ -55,16 +64,44 @@ class update_times {
       const auto outcome = early_->step(options);
       return counted(outcome, early_->early());
     }
-    if constexpr (requires { m_.ranks(); })
-      return m_.step(kernel_, options, workers_);
-    else
-      return chunkmem::optimizer::step(m_, kernel_, options, workers_);
+    if constexpr (can_measure)
+      if (split_) return step_at_once(options, *split_);
+    return step_at_once(options, workers_);
+  }
+  /// The iteration with a step is over.
+  void end_step()
+  {
+    if constexpr (can_measure)
+      if (split_) split_->end_step();
+  }
+  /// What `step` needs, wherever its updates may work.
+  chunkmem::memory_requirement rehearse(chunkmem::call_ref<void()> step)
+  {
+    if constexpr (can_measure)
+      if (split_) return split_->rehearse(step);
+    return m_.rehearse(step);
+  }
+  /// Nothing where no place is measured.
+  [[nodiscard]] std::optional<measured_updates> measured() const
+  {
+    if constexpr (can_measure)
+      if (split_) return measured_updates{split_->split(), split_->rates()};
+    return {};
   }
   /// Updates of all steps that waited for the next use of their weights, or that came before the norm was known and
   /// stayed. 0 where all updates are at once.
   [[nodiscard]] std::uint64_t apart() const noexcept { return apart_; }
 
  private:
+  template <class Workers>
+  [[nodiscard]] chunkmem::optimizer::step_outcome step_at_once(const chunkmem::optimizer::step_options& options,
+                                                               Workers& workers)
+  {
+    if constexpr (requires { m_.ranks(); })
+      return m_.step(kernel_, options, workers);
+    else
+      return chunkmem::optimizer::step(m_, kernel_, options, workers);
+  }
   [[nodiscard]] chunkmem::optimizer::step_outcome counted(const chunkmem::optimizer::step_outcome& outcome,
                                                           std::size_t updates)
   {
@@ -77,6 +114,7 @@ class update_times {
   pool& workers_;
   std::optional<chunkmem::optimizer::late_updates<Manager, adam, pool>> late_;
   std::optional<chunkmem::optimizer::early_updates<Manager, adam, pool>> early_;
+  std::optional<split> split_;
   std::uint64_t apart_ = 0;
 };
 

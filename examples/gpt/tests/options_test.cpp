@@ -109,6 +109,13 @@ TEST_CASE("precision, gradients and the update are read", "[gpt]")
   CHECK(half.when == gpt::update_time::at_once);
   CHECK(parse({"--update", "late"}).when == gpt::update_time::late);
   CHECK(parse({"--update", "early", "--ranks", "2"}).when == gpt::update_time::early);
+  const gpt::options measured = parse({"--update", "measured", "--shard", "3"});
+  CHECK(measured.when == gpt::update_time::measured);
+  CHECK(measured.placement.chosen() == "update_share");
+  CHECK_THAT(refusal({"--update", "measured", "--placement", "host_first"}), ContainsSubstring("finds the place"));
+  CHECK_THAT(refusal({"--update", "measured", "--device-share", "0.5"}), ContainsSubstring("update_share alone"));
+  CHECK_THAT(refusal({"--update", "measured", "--shard", "3", "--forecast", "cluster.json"}),
+             ContainsSubstring("where no step is measured"));
   CHECK_THAT(refusal({"--update", "late", "--stages", "2"}), ContainsSubstring("--update does not go with --stages"));
   const gpt::options sums = parse({"--precision=fp16", "--gradient=separate", "--accumulate=4", "--export=e.json"});
   CHECK(sums.precision == chunkmem::dtype::float16);
@@ -140,7 +147,8 @@ TEST_CASE("a share of the device is read where a placement has one", "[gpt]")
   };
   CHECK(on_device(parse({"--placement", "fixed_split"})) == 4);
   CHECK(on_device(parse({"--placement", "fixed_split", "--device-share", "0.25"})) == 2);
-  CHECK_THAT(refusal({"--device-share", "0.25"}), ContainsSubstring("--placement fixed_split alone"));
+  CHECK(on_device(parse({"--placement", "update_share", "--device-share", "0.25"})) == 2);
+  CHECK_THAT(refusal({"--device-share", "0.25"}), ContainsSubstring("--placement fixed_split or update_share alone"));
   CHECK_THAT(refusal({"--placement", "fixed_split", "--device-share", "2"}), ContainsSubstring("from 0 to 1"));
 }
 
@@ -332,7 +340,8 @@ TEST_CASE("unknown options and policies are refused by name", "[gpt]")
   CHECK_THAT(refusal({"--devise-memory", "1MiB"}), ContainsSubstring("--devise-memory"));
   CHECK_THAT(refusal({"--eviction", "best"}), ContainsSubstring("choose belady, lru, fifo, list_order or cost_aware"));
   CHECK_THAT(refusal({"--layout", "tight"}), ContainsSubstring("choose size_class, best_fit or append"));
-  CHECK_THAT(refusal({"--placement", "here"}), ContainsSubstring("choose host_first, device_margin or fixed_split"));
+  CHECK_THAT(refusal({"--placement", "here"}),
+             ContainsSubstring("choose host_first, device_margin, fixed_split or update_share"));
   CHECK_THAT(refusal({"--transfer", "fast"}), ContainsSubstring("choose lookahead, no_prefetch or planned"));
   CHECK_THAT(refusal({"--precision", "fp8"}), ContainsSubstring("choose fp32, bf16 or fp16"));
   CHECK_THAT(refusal({"--gradient", "mine"}), ContainsSubstring("choose separate or in_place"));

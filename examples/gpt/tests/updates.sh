@@ -1,11 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Runs a training with late or early updates, which has to say that some were: every time of updates gives the same bits.
-#   sh updates.sh late|early COMMAND...
+# Runs a training with late, early or measured updates, which has to say that some were, or that a share holds: every time
+# and every place of updates gives the same bits.
+#   sh updates.sh late|early|measured COMMAND...
 set -eu
 case $1 in
   late) said='updates [1-9][0-9]* waited for the next use of their weights' ;;
   early) said='updates [1-9][0-9]* came before the norm was known, and stayed' ;;
+  measured) said='updates [0-9.]*% on the device (held); [0-9.e+-]* ms a step with 0.0%, [0-9.e+-]* ms a step with 100.0%' ;;
 esac
 shift
 status=0
