@@ -131,7 +131,7 @@ TEST_CASE("every policy is chosen by its name", "[gpt]")
     CHECK(parse({"--eviction", name}).eviction.chosen() == name);
   for (const char* name : {"size_class", "best_fit", "append"})
     CHECK(parse({"--layout", name}).layout.chosen() == std::string{name} + "_layout");
-  for (const char* name : {"host_first", "device_margin", "fixed_split"})
+  for (const char* name : {"host_first", "device_margin", "fixed_split", "update_share"})
     CHECK(parse({"--placement", name}).placement.chosen() == name);
   for (const char* name : {"lookahead", "no_prefetch", "planned"})
     CHECK(parse({"--transfer", name}).transfer.chosen() == name);
