@@ -365,7 +365,7 @@ TEST_CASE("the program of the GPU has options and defaults of its own", "[gpt]")
   CHECK_THROWS_WITH(parse_cuda({"--export", "x.json"}), ContainsSubstring("--help"));
   CHECK(parse_cuda({"--ranks", "2", "--update", "cpu"}).ranks == 2);
   CHECK_THROWS_WITH(parse_cuda({"--ranks", "2", "--update", "gpu"}), ContainsSubstring("--update gpu is for one rank"));
-  CHECK_THAT(refusal({"--update", "gpu"}), ContainsSubstring("choose at_once, late or early"));
+  CHECK_THAT(refusal({"--update", "gpu"}), ContainsSubstring("choose at_once, late, early or measured"));
   CHECK_THAT(gpt::help_text(gpt::program::gpt_cuda), ContainsSubstring("gpu (placement)"));
   CHECK_THAT(gpt::help_text(), ContainsSubstring("(at_once)"));
 }
