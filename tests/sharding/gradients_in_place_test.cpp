@@ -97,7 +97,8 @@ struct setting {
   std::uint32_t frames = 40;
   std::uint32_t more = 0;   ///< weights, which fill a unit each
   bool tries_again = true;  ///< a call whose copy fails is made again
-  bool is_late = false;     ///< updates wait until weights are read
+  updates when = updates::at_once;
+  float clip = 1;
 };
 
 /// A rank that trains weights of 16 bits in three units, of which one is frozen and two weights share one, and a weight
@@ -117,7 +118,9 @@ struct trainer_with {
   std::vector<cm::tensor<cm::bf16>> weights;
   cm::tensor<float> wide;
   std::optional<cm::optimizer::late_updates<model_type, cm::optimizer::adam>> late;
+  std::optional<cm::optimizer::early_updates<model_type, cm::optimizer::adam>> early;
   float scale = 1;
+  float clip;
   bool tries_again;
 
   trainer_with(const cm::collective::thread_group& group, std::uint32_t rank, const setting& how)
@@ -125,6 +128,7 @@ struct trainer_with {
                cm::backend::host_arena_options{.device_capacity = frame * how.frames, .host_capacity = frame * 60}},
         here{group, cm::rank_id{rank}},
         m{memory, here, {.chunk_bytes = frame}, {.divided = how.divided}, support::chosen_gradient{how.in_place}},
+        clip{how.clip},
         tries_again{how.tries_again}
   {
     m.use(adam);
@@ -134,7 +138,8 @@ struct trainer_with {
     for (std::uint32_t count = 0; count < how.more; ++count)
       weights.push_back(m.template add<cm::bf16>({sizes[0]}, cm::role::parameter));
     wide = m.template add<float>({5000}, cm::role::parameter);
-    if (how.is_late) late.emplace(m, adam);
+    if (how.when == updates::late) late.emplace(m, adam);
+    if (how.when == updates::early) early.emplace(m, adam, frame * 12);
   }
   void fill()
   {
@@ -178,8 +183,15 @@ struct trainer_with {
       }
     }
   }
-  [[nodiscard]] static cm::optimizer::step_options options() { return {.learning_rate = 0.125F, .clip = {.norm = 1}}; }
-  cm::optimizer::step_outcome step() { return late ? late->step(options()) : m.step(adam, options()); }
+  [[nodiscard]] static cm::optimizer::step_options options(float clip = 1)
+  {
+    return {.learning_rate = 0.125F, .clip = {.norm = clip}};
+  }
+  cm::optimizer::step_outcome step()
+  {
+    if (early) return early->step(options(clip));
+    return late ? late->step(options(clip)) : m.step(adam, options(clip));
+  }
   void train(std::uint32_t first, std::uint32_t last)
   {
     for (std::uint32_t step = first; step < last; ++step) {
@@ -548,14 +560,14 @@ std::vector<float> trained_past_a_failure(const setting& how, std::uint32_t firs
 
 /// Each copy fails once. @param more   frames than the least, each of them   @param starts   as `first`
 void fail_copies(std::initializer_list<std::uint32_t> more, std::initializer_list<std::uint32_t> starts,
-                 bool is_late = false)
+                 updates when = updates::at_once, float clip = 1)
 {
   for (const cm::sharding::zero& divided : {cm::sharding::zero_2, cm::sharding::zero_3})
     for (const bool in_place : {false, true}) {
-      setting how{.divided = divided, .in_place = false};
+      setting how{.divided = divided, .in_place = false, .clip = clip};
       const std::vector<float> wanted = trained(how, 4);
       how.in_place = in_place;
-      how.is_late = is_late;
+      how.when = when;
       const std::uint32_t least = least_frames(how);
       for (const std::uint32_t extra : more)
         for (const std::uint32_t first : starts) {
@@ -566,7 +578,7 @@ void fail_copies(std::initializer_list<std::uint32_t> more, std::initializer_lis
           CHECK(all > 20);
           for (std::uint64_t fatal = 0; fatal < all; ++fatal) {
             INFO((divided == cm::sharding::zero_3 ? "zero_3" : "zero_2")
-                 << (in_place ? ", in place, " : ", apart, ") << (is_late ? "late, " : "") << how.frames
+                 << (in_place ? ", in place, " : ", apart, ") << "time " << static_cast<int>(when) << ", " << how.frames
                  << " frames, from step " << first << ", copy " << fatal << " of " << all);
             CHECK(trained_past_a_failure(how, first, fatal, copies) == wanted);
           }
@@ -582,7 +594,12 @@ TEST_CASE("gradients over ranks, in place or apart, end with the same bits on th
 
 TEST_CASE("so they do where updates are late", "[sharding]")
 {
-  fail_copies({0}, {2}, true);
+  fail_copies({0}, {2}, updates::late);
+}
+
+TEST_CASE("so they do where updates are early, and stay", "[sharding]")
+{
+  fail_copies({4}, {1}, updates::early, 1e9F);
 }
 
 TEST_CASE("where the rank ends whose copy failed on the least device, it says so, and the other one that it is gone",
@@ -621,7 +638,8 @@ TEST_CASE("where the rank ends whose copy failed on the least device, it says so
 TEST_CASE("so they do on devices that are somewhat larger, and from the first step on", "[sharding][.slow]")
 {
   fail_copies({0, 1, 2, 3, 6}, {0, 2});
-  fail_copies({0, 1, 2, 3, 6}, {0, 2}, true);
+  fail_copies({0, 1, 2, 3, 6}, {0, 2}, updates::late);
+  for (const float clip : {1.0F, 1e9F}) fail_copies({0, 1, 4}, {0, 1, 2, 3}, updates::early, clip);
 }
 
 TEST_CASE("kernels update gradients in place of shares, at once and late, also where weights of a share have none",
