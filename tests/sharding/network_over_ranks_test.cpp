@@ -126,4 +126,22 @@ TEST_CASE("a network over ranks is refused in an iteration of another model", "[
   CHECK_THROWS_WITH(it.network.run(iteration), ContainsSubstring("in an iteration of another manager"));
 }
 
+TEST_CASE("a network in the manager of a rank runs in an iteration of its model", "[sharding]")
+{
+  using inner_type = act::checkpointed<model::manager_type, act::recompute_all>;
+  arena memory{{.device_capacity = 256_KiB, .host_capacity = 256_KiB}};
+  cm::collective::self rank;
+  model m{memory, rank, {.chunk_bytes = 16_KiB}};
+  inner_type network{m.shares(),
+                     {.budget = {.device = 8_KiB, .to_host_bytes_per_second = 1e9, .to_device_bytes_per_second = 1e9}}};
+  auto& block = network.add("only");
+  const auto output = block.outputs<float>({64});
+  int backward = 0;
+  block.forward = [&](inner_type::block_type::run_type& run) { run.save(output).span()[0] = 3; };
+  block.backward = [&](inner_type::block_type::run_type&) { ++backward; };
+  auto iteration = m.iteration();
+  network.run(iteration);
+  CHECK(backward == 1);
+}
+
 }  // namespace network_over_ranks_test

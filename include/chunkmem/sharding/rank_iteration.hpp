@@ -36,8 +36,8 @@ class rank_iteration {
     micro_batch_ = micro_batch;
     inner_.pass(during, micro_batch);
   }
-  /// It was begun by the model that made this tensor.
-  [[nodiscard]] bool is_of(tensor_handle wanted) const noexcept { return model_.has(wanted); }
+  /// It was begun by the model that made this tensor, or whose rank's manager did.
+  [[nodiscard]] bool is_of(tensor_handle wanted) const noexcept { return model_.has(wanted) || inner_.is_of(wanted); }
   /// As iteration's; it waits for no other rank. @throws comm_error   the work of ranks is known to have failed: the
   /// iteration has ended, and no bytes of it are worth anything
   void end()
