@@ -65,22 +65,6 @@ TEST_CASE("what is used first comes early, as far as there is room, and what is 
   }
 }
 
-TEST_CASE("a chunk that ranks gather is not loaded before its iteration", "[transfer]")
-{
-  const access_record record = read_and_update(4);
-  const std::vector<std::uint32_t> own{0, 1, 2, 3};
-  std::vector<chunk> chunks(4);
-  chunks[0].first_frame[tier::host] = chunk::elsewhere;
-  const std::vector<std::uint8_t> live(4, 1);
-  transfer::planned policy;
-  const transfer::iteration_plan plan =
-      policy.retain({record, own, chunks, live, bytes{512}, bytes{512} * 4, bytes{512} * 4});
-  REQUIRE(plan.early.size() == 2);
-  CHECK(plan.early[0].chunk == 1);
-  CHECK(plan.early[1].chunk == 2);
-  CHECK(transfer::early_loads_of(record, own, plan, bytes{512} * 4, bytes{512}) == plan.early);
-}
-
 TEST_CASE("early loads move no more bytes, and a plan says again which they are", "[transfer]")
 {
   int early = 0;

@@ -62,11 +62,7 @@ class planned {
     if (record.empty() || !tide_.read(record, request.device, request.frame)) return {};
     uses_.read(record, request.chunk_of_slot, static_cast<std::uint32_t>(request.chunks.size()), request.live);
     sizes_.clear();
-    is_gathered_.clear();
-    for (const chunk& chunk_state : request.chunks) {
-      sizes_.push_back(chunk_state.frames * request.frame.count());
-      is_gathered_.push_back(chunk_state.is_derived() ? 1 : 0);
-    }
+    for (const chunk& chunk_state : request.chunks) sizes_.push_back(chunk_state.frames * request.frame.count());
     room_.clear();
     for (std::uint32_t now = 0; now < record.size(); ++now)
       room_.push_back(tide_.dry_frames(now) * request.frame.count());
@@ -82,7 +78,7 @@ class planned {
       plan_.moved_bytes = moved_bytes({sizes_, uses_.uses(), room_, {}, true}, plan_.retained);
     iteration_plan answer = link_stays(uses_, plan_.retained, tide_, record.size());
     answer.places.assign(places.begin(), places.end());
-    auto early = early_.choose(uses_, plan_.retained, tide_, {sizes_, room_, answer.borders, is_gathered_});
+    auto early = early_.choose(uses_, plan_.retained, tide_, {sizes_, room_, answer.borders});
     if (!places.empty()) early = frames_.keep_possible(early, request.chunks);
     for (const early_load& load : early) answer.first_use[load.chunk] = load.first_use;  // it stays until then
     answer.early.assign(early.begin(), early.end());
@@ -129,7 +125,6 @@ class planned {
   sequence<std::uint64_t> room_;
   sequence<std::uint64_t> host_copies_;
   sequence<std::uint8_t> is_used_;
-  sequence<std::uint8_t> is_gathered_;
 };
 
 static_assert(retaining_transfer<planned> && early_loading_transfer<planned>);

@@ -478,7 +478,6 @@ struct early_room {
   std::span<const std::uint64_t> chunk_bytes;
   std::span<const std::uint64_t> device_bytes;  ///< what chunks may take, at each access [bytes]
   std::span<const std::uint32_t> borders;       ///< as in iteration_plan
-  std::span<const std::uint8_t> is_gathered{};  ///< by chunk: a load needs other ranks; empty: none does
 };
 
 /// The order of early loads: by `ready`, then by `first_use`, then by `chunk`.
@@ -509,8 +508,7 @@ inline void sort_by_readiness(std::span<early_load> loads) noexcept
 /// would take the room of the next loads.
 /// The links then have work while the last updates are made, and the first uses of an iteration do not wait for their
 /// loads one after the other. The bytes moved are the same: each chosen chunk would be loaded for that use anyway.
-/// A chunk that the last access uses is not chosen. Nor is one that ranks gather: another rank may plan nothing in this
-/// iteration, and all ranks gather in one order. Buys: without it `transfer.step_over_reachable_worst` is 1.051 or
+/// A chunk that the last access uses is not chosen. Buys: without it `transfer.step_over_reachable_worst` is 1.051 or
 /// more instead of 1.038, and its bound is 1.05. Cost: O(uses + chunks log chunks + accesses).
 class early_loads {
  public:
@@ -533,8 +531,7 @@ class early_loads {
       if (use.kind != use_kind::read && use.kind != use_kind::update) continue;
       const std::uint32_t last = record.last_of_chunk()[use.chunk];
       const bool is_there = last != record_uses::none && retained[record.stretches()[last].last] != 0;
-      const bool is_gathered = !room.is_gathered.empty() && room.is_gathered[use.chunk] != 0;
-      if (is_there || is_gathered || end_of_chunk_[use.chunk] > access_count - 1) continue;
+      if (is_there || end_of_chunk_[use.chunk] > access_count - 1) continue;
       for (; passed < use.begin; ++passed) least = std::min(least, left_[passed]);
       taken += static_cast<std::int64_t>(room.chunk_bytes[use.chunk]);
       if (taken > least) break;
