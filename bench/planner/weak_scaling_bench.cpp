@@ -93,6 +93,7 @@ cm::planner::rank_settings settings_of(const question& it, const cm::workload::r
   const std::uint64_t width = shape.hidden;
   cm::planner::rank_settings settings;
   settings.takes_norm = it.takes_norm;
+  settings.gathers_ahead = cm::most_gather_units;
   settings.exchange = times_of(it, share, width);
   settings.known = cm::planner::known_before::profile;
   switch (it.how) {
@@ -195,11 +196,12 @@ double print_ratios(std::uint64_t ranks)
     const auto seconds = [](std::uint64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; };
     std::printf(
         "%-17s %5d ranks: step %8.3f s, bound %8.3f s (%s), %.3f; compute %8.3f, collectives %8.3f, host %8.3f; share "
-        "%.3f, room for %u groups of %.2f MiB\n",
+        "%.3f, room for %u groups of %.2f MiB, %u of them gathered by the step before\n",
         it.name, static_cast<int>(ranks), step, least.seconds, name_of(least.limit), step / least.seconds,
         seconds(chosen.forecast.step.computing), seconds(chosen.forecast.step.collecting),
         seconds(chosen.forecast.step.updating), chosen.plan.device_update_share, chosen.plan.gather_units,
-        static_cast<double>(chosen.plan.chunk_bytes.count()) * static_cast<double>(ranks) / 1048576);
+        static_cast<double>(chosen.plan.chunk_bytes.count()) * static_cast<double>(ranks) / 1048576,
+        chosen.forecast.gathers_ahead);
     std::fflush(stdout);
   }
   std::printf("%d ranks: %d cases fit, the worst is %.3f: %s\n\n", static_cast<int>(ranks), fit, worst, worst_case);

@@ -148,7 +148,7 @@ TEST_CASE("the last groups of a pass are there before it, where three units are 
       REQUIRE(std::exchange(unit_has[each.unit], each.id) == UINT32_MAX);
       REQUIRE(script.ahead(each.id) == &each);
     }
-    REQUIRE(script.gathers_ahead() == !ahead.empty());
+    REQUIRE(script.gathers_ahead() == ahead.size());
     for (const act& each : script.acts()) {
       if (each.kind == act_kind::backward) break;
       if (each.reads && std::ranges::find(order, each.id) == order.end()) order.push_back(each.id);

@@ -67,7 +67,7 @@ class rank_training {
                  timeline_sink{backend_, costs_, access_indices_, timeline_.copies, &timeline_.departures}},
         late_{manager_, kernel_},
         updates_late_{settings.updates_late},
-        gathers_ahead_{script.gathers_ahead()},
+        gathers_ahead_{script.gathers_ahead() != 0},
         collective_{share.ranks > 1 ? backend_.adopt() : agent::compute},
         sums_{gathers_ahead_ ? backend_.adopt() : collective_}
   {

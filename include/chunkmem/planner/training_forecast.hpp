@@ -51,6 +51,7 @@ struct training_forecast {
   std::vector<std::uint64_t> computed;       ///< by access index of the record, updates on the device with it [ns]
   std::vector<std::uint32_t> chunk_of_slot;  ///< where the slots of the record lie
   std::uint32_t parameters = 0;              ///< of the rank; they have the first slots, and gradients the next
+  std::uint32_t gathers_ahead = 0;           ///< groups that a step gathers for the next one
 };
 
 namespace detail {
@@ -145,8 +146,8 @@ template <class Training>
 
 }  // namespace detail
 
-/// The script of a rank's passes. Over ranks and without a norm, the step before gathers as many of the last groups as
-/// the network has time for while a backward pass computes, beside the sums and gathers of that pass. If it gathered
+/// The script of a rank's passes. With rank_settings::gathers_ahead, the step before gathers as many of the last groups
+/// as the network has time for while a backward pass computes, beside the sums and gathers of that pass. If it gathered
 /// more, the first groups of the next pass would wait for these.
 /// @throws   as training_script
 [[nodiscard]] inline training_script script_of(const parameter_groups& groups, const layer_activations& activations,
@@ -154,7 +155,7 @@ template <class Training>
 {
   const double flops_per_second = share.rates.device_flops_per_second * settings.reached_share;
   training_script plain{groups, activations, flops_per_second, settings.gather_units};
-  if (share.ranks == 1 || settings.takes_norm) return plain;
+  if (settings.gathers_ahead == 0 || share.ranks == 1 || settings.takes_norm) return plain;
   const group_times exchange = exchange_of(share, settings);
   double idle = 0;
   double longest = 0;
@@ -168,7 +169,7 @@ template <class Training>
     idle -= ring * ((it.gathers ? 1 : 0) + (it.finishes_gradient ? 1 : 0));
   }
   if (longest <= 0 || idle < longest) return plain;
-  const auto ahead = static_cast<std::uint32_t>(std::min(idle / longest, 1.0 * most_gather_units));
+  const auto ahead = static_cast<std::uint32_t>(std::min(idle / longest, 1.0 * settings.gathers_ahead));
   return {groups, activations, flops_per_second, settings.gather_units, ahead};
 }
 
@@ -202,6 +203,7 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
   const parameter_groups groups{shape, setup, own_elements(settings.chunk_elements) * share.ranks};
   const training_script script = script_of(groups, activations, share, settings);
   training_forecast result;
+  result.gathers_ahead = script.gathers_ahead();
   result.capacity = capacities_of(share, settings);
   const auto rehearse = [&](per_tier<bytes> capacity) {
     return training_type{groups, script, share, settings, capacity, eviction, transfer}.rehearse();

@@ -113,10 +113,10 @@ class training_script {
   [[nodiscard]] bool keeps(std::uint32_t group) const noexcept { return is_kept_[group] != 0; }
   /// Groups for which that holds.
   [[nodiscard]] std::uint32_t kept() const noexcept { return kept_; }
-  /// A step gathers groups for the next one.
-  [[nodiscard]] bool gathers_ahead() const noexcept
+  /// How many groups a step gathers for the next one.
+  [[nodiscard]] std::uint32_t gathers_ahead() const noexcept
   {
-    return std::ranges::any_of(acts_, [](const act& it) { return it.is_ahead; });
+    return static_cast<std::uint32_t>(std::ranges::count_if(acts_, [](const act& it) { return it.is_ahead; }));
   }
   /// The use whose weights the step before has gathered, for this group; or null.
   [[nodiscard]] const act* ahead(std::uint32_t group) const noexcept
