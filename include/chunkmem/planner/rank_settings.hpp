@@ -40,8 +40,8 @@ struct rank_settings {
   /// room for gathered groups: 1 (nothing is gathered ahead) to 1024. More of them let collectives run further ahead,
   /// and keep groups from the forward pass for the backward pass
   std::uint32_t gather_units = 3;
-  /// the most groups that a step gathers for the next one, as sharding_options::gathers_ahead: the last ones, over ranks
-  /// and without a norm. Fewer where gather_units or the time of the network in the backward pass do not suffice
+  /// the most groups that a step gathers for the next one, as sharding_options::gathers_ahead: the last ones, over
+  /// ranks and without a norm. Fewer where gather_units or the network's time in the backward pass do not suffice
   std::uint32_t gathers_ahead = 0;
   std::optional<group_times> exchange{};            ///< prices of collectives; none: group_times::ring_of the share
   std::uint64_t link_latency_nanoseconds = 10'000;  ///< of each copy
