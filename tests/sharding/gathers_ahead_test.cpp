@@ -221,6 +221,20 @@ TEST_CASE("a rank that reads weights in another order is right or tells all rank
   CHECK(told > 10);
 }
 
+TEST_CASE("every division has the same bits with any number of units gathered ahead", "[sharding]")
+{
+  for (const bool clips : {false, true}) {
+    const std::vector<float> wanted = undisturbed({.division = divisions[0], .frames = 14, .clips = clips});
+    for (std::uint32_t at = 0; at < steps * weights_of_model; ++at) CHECK(wanted[at + weights_of_model] < wanted[at]);
+    for (std::size_t division = 1; division < divisions.size(); ++division)
+      for (const std::uint32_t frames : {7U, 9U, 14U}) {
+        const scenario it{.division = divisions[division], .frames = frames, .clips = clips};
+        CAPTURE(text_of(division, it));
+        CHECK(undisturbed(it) == wanted);
+      }
+  }
+}
+
 TEST_CASE(
     "a collective that fails on one rank and is asked for again leaves no other bits, wherever units are made new",
     "[sharding]")
