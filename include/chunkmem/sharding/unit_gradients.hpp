@@ -87,8 +87,8 @@ struct unit_note {
 /// A unit's gradients are made whole on the device, from the first one that is asked for to the last one that is
 /// declared done; there they stay. Then they are added over ranks, what this rank owns joins its own gradients, and the
 /// room is free again. Where they are added in the last micro-batch alone they may leave the device between
-/// micro-batches. The micro_batch_ledger of the manager says in which micro-batch this is, and whether it is the last. A
-/// sharded_model has one.
+/// micro-batches. The micro_batch_ledger of the manager says in which micro-batch this is, and whether it is the last.
+/// A sharded_model has one.
 template <class Manager>
 class unit_gradients {
  public:
