@@ -425,9 +425,8 @@ class element_pass {
     borrow(to.value.data, to.value.type, value);
     for (std::size_t state = 0; state != states; ++state)
       borrow(to.states[state].data, to.states[state].type, lists[state]);
-    element_pass whole{work_, to, transforms_ ? &how_ : nullptr};
-    whole.words_ = words_;
-    whole.has_bf16_ = has_bf16_;
+    element_pass whole{*this};  // a new one would look at its factor and limit in flush mode
+    whole.streams_ = to;
     static_cast<void>(set == instruction_set::baseline ? whole.run_baseline((count + 3) / 4 * 4)
                                                        : whole.template run_vectors<any_types>(set, most));
     const auto give_back = [&](std::byte* data, dtype type, const copy& room) {
