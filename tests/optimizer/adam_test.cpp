@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/version_1.hpp>
 
 #include <support/catch.hpp>
 #include <support/hostile.hpp>
@@ -201,6 +202,19 @@ TEST_CASE("a group of adam has its own options", "[optimizer]")
   update(kernel, of_group, gradient, {0.5F, 1, cm::group_id{2}});
   update(adam{}, of_twin, gradient, {0.25F, 1});
   CHECK(same(of_group, of_twin));
+}
+
+TEST_CASE("a weight decay that is a denormal counts in version 1 of the numerics alone", "[optimizer]")
+{
+  const auto momentum_of = [](const auto& kernel) {
+    float parameter[] = {0x1p60F}, momentum[] = {0.0F}, variance[] = {0.0F};
+    const float gradient[] = {0.0F};
+    kernel.update({parameter, gradient, {momentum, variance}}, {.learning_rate = 1e-3F, .number = 1});
+    return momentum[0];
+  };
+  const adam_options options{.beta1 = 0.5F, .weight_decay = 0x1p-130F, .decoupled = false};
+  CHECK(momentum_of(cm::optimizer::basic_adam<cm::optimizer::numerics::version_1>{options}) == 0x1p-71F);
+  CHECK(momentum_of(adam{options}) == 0.0F);
 }
 
 TEST_CASE("adam refuses settings that cannot work", "[optimizer]")

@@ -289,7 +289,11 @@ class basic_adam {
   step_progress progress;
 
  private:
-  static bool is_coupled(const adam_options& it) noexcept { return !it.decoupled && flush(it.weight_decay) != 0.0F; }
+  static bool is_coupled(const adam_options& it) noexcept
+  {
+    const float decay = Rule == numerics::version_1 ? it.weight_decay : flush(it.weight_decay);
+    return !it.decoupled && decay != 0.0F;
+  }
 
   static const adam_options& checked(const adam_options& it)
   {

@@ -293,10 +293,11 @@ template <class Real>
 /// As for one single.
 template <class Real>
   requires(lane_count<Real> > 0)
-[[nodiscard, gnu::always_inline]] inline Real settled(Real value) noexcept
+[[nodiscard, gnu::always_inline]] inline Real settled(const Real& value) noexcept
 {
-  flush_lanes(value);
-  return strict_fp::with_one_nan(value);
+  Real flushed = value;
+  flush_lanes(flushed);
+  return strict_fp::with_one_nan(flushed);
 }
 
 // Work that each instruction set does in its own way. Code for a set can be inlined only into code for the same set.
