@@ -3,6 +3,7 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/step.hpp>
+#include <chunkmem/optimizer/version_1.hpp>
 #include <chunkmem/pipeline/load_from_stages.hpp>
 #include <chunkmem/pipeline/make_schedule.hpp>
 #include <chunkmem/pipeline/schedules.hpp>
@@ -19,6 +20,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -37,8 +39,9 @@ namespace {
 constexpr std::uint32_t parts = 4;
 
 /// A stage with some parts of the model, and some versions of their weights.
-struct stage_of_model {
-  stage_of_model(std::uint32_t versions_kept, const std::vector<std::uint32_t>& own)
+template <optimizer::numerics Rule>
+struct stage_by {
+  stage_by(std::uint32_t versions_kept, const std::vector<std::uint32_t>& own)
       : layers{64}, versions{layers.m(), versions_kept, dtype::bfloat16}
   {
     for (const std::uint32_t part : own) layers.declare(part);
@@ -47,7 +50,7 @@ struct stage_of_model {
     layers.fill();
     versions.start();
   }
-  stage_of_model(const stage_of_model&) = delete;
+  stage_by(const stage_by&) = delete;
 
   /// One update, with gradients that every number of stages makes the same.
   void update()
@@ -71,11 +74,12 @@ struct stage_of_model {
     return found;
   }
 
-  optimizer::adam adam{{.weight_decay = 0.01F}, {.masters = true}};
+  optimizer::basic_adam<Rule> adam{{.weight_decay = 0.01F}, {.masters = true}};
   std::uint64_t words = 7;
   support::managed_layers<bf16> layers;
   pipeline::weight_versions<support::manager_of_layers> versions;
 };
+using stage_of_model = stage_by<optimizer::numerics::version_2>;
 
 /// Those of a stage: its share of all parts, one behind the other.
 std::vector<std::uint32_t> parts_of(std::uint32_t stage, std::uint32_t stages)
@@ -87,13 +91,15 @@ std::vector<std::uint32_t> parts_of(std::uint32_t stage, std::uint32_t stages)
 }
 
 /// Calls `work(place, stage)` for each stage, in a thread of its own. @return   what each one said
-std::vector<std::string> on_stages(std::uint32_t stages, std::uint32_t versions,
-                                   call_ref<std::string(thread_stages::place& here, stage_of_model& stage)> work)
+template <class Stage = stage_of_model>
+std::vector<std::string> on_stages(
+    std::uint32_t stages, std::uint32_t versions,
+    std::type_identity_t<call_ref<std::string(thread_stages::place& here, Stage& stage)>> work)
 {
   const schedule plan = make_schedule(one_f_one_b{}, {.stages = stages, .micro_batches = 2});
   std::vector<std::string> said(stages);
   thread_stages{plan}.run([&](thread_stages::place& here) {
-    stage_of_model stage{versions, parts_of(here.stage(), stages)};
+    Stage stage{versions, parts_of(here.stage(), stages)};
     try {
       said[here.stage()] = work(here, stage);
     } catch (const usage_error& refused) {
@@ -115,17 +121,18 @@ std::span<const memory_folder> all_of(const std::vector<memory_folder>& folders)
 }
 
 /// Folders of stages that have made three updates, and saved behind each.
+template <class Stage = stage_of_model>
 std::vector<memory_folder> saved_by(std::uint32_t stages, std::uint32_t versions)
 {
   std::vector<memory_folder> folders(stages);
-  all_say(on_stages(stages, versions,
-                    [&](auto& here, stage_of_model& stage) -> std::string {
-                      for (int update = 0; update < 3; ++update) {
-                        stage.update();
-                        (void)save_stages(here.all(), stage.layers.m(), folders[here.stage()], {.keep = 9});
-                      }
-                      return "saved";
-                    }),
+  all_say(on_stages<Stage>(stages, versions,
+                           [&](auto& here, Stage& stage) -> std::string {
+                             for (int update = 0; update < 3; ++update) {
+                               stage.update();
+                               (void)save_stages(here.all(), stage.layers.m(), folders[here.stage()], {.keep = 9});
+                             }
+                             return "saved";
+                           }),
           "saved");
   return folders;
 }
@@ -425,6 +432,23 @@ TEST_CASE("other folders on another stage, of two saves or twice of one stage ar
   all_say(load(folders, folders), "stages of two trainings");
   others.pop_back();
   all_say(load(others, others), "is that of stage 0 of 2, and the folders are 1");
+}
+
+TEST_CASE("other stages refuse a checkpoint of another version of the numerics", "[pipeline]")
+{
+  using first = stage_by<optimizer::numerics::version_1>;
+  using second = stage_by<optimizer::numerics::version_2>;
+  const auto load = [](const std::vector<memory_folder>& folders) {
+    return [&](auto& here, auto& stage) -> std::string {
+      (void)load_from_stages(here.all(), stage.layers.m(), all_of(folders));
+      return "loaded";
+    };
+  };
+  const std::vector<memory_folder> older = saved_by<first>(2, 1), newer = saved_by<second>(2, 1);
+  all_say(on_stages<first>(3, 1, load(older)), "loaded");
+  all_say(on_stages<second>(3, 1, load(older)), "a checkpoint of version 1 of the numerics");
+  all_say(on_stages<first>(3, 1, load(newer)), "a checkpoint of version 2 of the numerics");
+  all_say(on_stages<second>(3, 1, load(newer)), "loaded");
 }
 
 TEST_CASE("a state that each stage has its own bytes of does not load into other stages", "[pipeline]")
