@@ -3,7 +3,7 @@
 
 namespace chunkmem::inline v0 {
 
-/// The manager of this rank's bytes: that of the shares of a sharded_model, else the model itself.
+/// The manager of this rank's bytes. A sharded_model gives the manager of its shares; a manager gives itself.
 ///
 ///     rank_manager(model).for_each_tensor(visit);   // buffers, activations and shares of this rank
 template <class Model>

@@ -65,8 +65,8 @@ class numerics_record {
 
 namespace detail {
 
-/// A number below it, of a momentum or a gradient, counts as 0. There is room for the 24 bits of a number between it
-/// and the denormals: no denormal changes the sum with a number that is stored.
+/// A momentum or a gradient below this number counts as 0. Between this number and the denormals there is room for the
+/// 24 bits of a float32: no denormal changes the sum with a number that is stored.
 inline constexpr float least_number = 0x1p-100F;
 
 /// The larger of two. @pre neither is NaN
@@ -75,7 +75,7 @@ inline constexpr float least_number = 0x1p-100F;
   return strict_fp::is_less(left, right) ? right : left;
 }
 
-/// A parameter below it is stored as 0: the room below it holds a denormal times the factors of an update.
+/// A parameter below the result is stored as 0. A denormal times a factor of the update is at least 2^26 times smaller.
 [[nodiscard]] CHUNKMEM_HOST_DEVICE inline float least_parameter_of(float rate, float keep) noexcept
 {
   const float factor = larger(strict_fp::magnitude(rate), strict_fp::magnitude(keep));

@@ -72,16 +72,16 @@ struct measured_split {
 /// The stages:
 ///
 /// 1. All updates on the host.
-/// 2. All updates on the device.
+/// 2. All updates on the device. Where a rank has no room for that, the search ends: the host keeps all updates.
 /// 3. Mixed: the share with the fewest seconds by the rates of the stages before, for the slowest rank. Then the middle
-///    between this share and all, and the half of this share. The rates know nothing of states that stay on the device
-///    and of updates that overlap with other work. There is no such stage where the rates promise less than
+///    between this share and 1, and the half of this share. The rates know nothing of states that stay on the device
+///    and of updates that overlap with other work. No mixed share is tried where the rates promise a gain below
 ///    `least_gain` over the better extreme.
 /// 4. Held: the fastest mixed share if its steps were faster than those of both extremes, by `least_gain`. Else the
 ///    faster extreme.
 ///
-/// So the held share is never slower than both extremes, as far as the measured steps tell. Pure: ranks with the same
-/// measurements of all ranks choose the same share. Source: Deep Optimizer States (Maurya et al. 2024, arXiv
+/// So the held share is not slower than the better extreme, as far as the measured steps tell. Pure: ranks with the
+/// same measurements of all ranks choose the same share. Source: Deep Optimizer States (Maurya et al. 2024, arXiv
 /// 2410.21316), whose user gives the share. Cost: O(ranks) for each stage.
 class split_rule {
  public:
@@ -95,7 +95,7 @@ class split_rule {
   [[nodiscard]] bool is_held() const noexcept { return now_.stage == split_stage::held; }
 
   /// The stage is over. @param ranks   all of them, the same on each
-  /// @throws usage_error   no rank, or the share is held already; config_error   a rate that is none
+  /// @throws usage_error   no rank, or the share is held already; config_error   a rate that is not above 0
   void end_stage(std::span<const measured_split_rank> ranks)
   {
     expects(!ranks.empty() && !is_held(), "a stage of the search for a split ended without ranks, or after its last");

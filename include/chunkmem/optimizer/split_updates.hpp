@@ -82,8 +82,8 @@ class split_site : public decided_by_caller {
   Where& where_;
 };
 
-/// The rates of one rank, from its updates and copies one by one. Each rate is that of the fastest of them: the others
-/// touched memory for the first time, or waited for room.
+/// The rates of one rank, from its updates and copies one by one. A rate is that of the fastest update or copy of its
+/// kind: the others touched memory for the first time, or waited for room.
 class update_meter {
  public:
   void add_update(bool on_device, const parameter_bytes& all, double seconds) noexcept
@@ -142,8 +142,9 @@ class update_meter {
 
 }  // namespace detail
 
-/// Updates run on the device or on the host in turn, by a share that measured steps lead to. A step takes this object
-/// in the place of its workers: `step`, late_updates, `sharded_model::step` and pipeline::stage_step do.
+/// Updates a share of the parameters on the device and the others on the host. Measured steps choose the share. A step
+/// takes this object in the place of its workers: `step`, late_updates, `sharded_model::step` and pipeline::stage_step
+/// do.
 ///
 ///     manager<backend::host_arena, placement::update_share> m{memory};
 ///     optimizer::split_updates<decltype(m), loop_launcher, thread_pool> updates{m, pool};
@@ -159,15 +160,15 @@ class update_meter {
 ///
 /// The first steps measure, and split_rule chooses. With each share that is tried:
 ///
-/// - Steps 1 and 2, whose iterations are recorded, are metered: one update after another, each behind its copies. The
-///   steps up to `settling_steps` follow the plans that come of it.
-/// - The `measured_steps` behind them give the seconds of a step: their median. Each has all until its `end_step`, so a
-///   checkpoint that is saved now and then does not change a choice. One behind each step does.
+/// - Steps 1 and 2 are metered: one update after another, each after its copies. Their iterations are recorded. The
+///   later steps up to `settling_steps` follow the plans of these records.
+/// - The next `measured_steps` give the seconds of a step: their median. A measured step lasts from one `end_step` to
+///   the next. So a checkpoint that is saved now and then changes no choice; a checkpoint after each step may.
 ///
-/// A step that is skipped does not count. The last share holds until `measure_again`. No checkpoint has it: a training
-/// that goes on measures again. Over ranks all take one share, by the rates of all: the gathers of a rank follow from
-/// what its device holds, and every rank has to gather alike. So every rank calls `end_step`; at the end of a stage
-/// ranks exchange their measurements.
+/// A step that is skipped does not count. The last share holds until `measure_again`. No checkpoint has the share: a
+/// resumed training measures again. Over ranks all take one share, by the rates of all: the gathers of a rank depend on
+/// the bytes that its device holds, and every rank has to gather alike. So every rank calls `end_step`; at the end of a
+/// stage ranks exchange their measurements.
 ///
 /// Good where host and device are both busy with updates for a part of the step. Poor where all states stay on the
 /// device: take device_updates. Memory: as device_updates while a parameter is updated on the device. Cost of a metered
@@ -219,7 +220,8 @@ class split_updates {
     return need;
   }
 
-  /// The iteration with a step is over. Every rank calls it behind every step. Does nothing in a rehearsal.
+  /// Ends the measurement of a step, after its iteration. Every rank makes this call after every step. Does nothing in
+  /// a rehearsal.
   /// @throws usage_error   in an iteration; ranks are not at the same stage, or have other options; comm_error. Where
   ///   a stage was about to end, its steps are measured anew
   void end_step()
@@ -242,7 +244,8 @@ class split_updates {
     begin_ = now;
     if (seconds_.size() == options_.measured_steps) end_stage(take_seconds());
   }
-  /// The search for a share begins anew, with all updates on the host. Every rank calls it, between two iterations.
+  /// Begins the search for a share anew, with all updates on the host. Every rank makes this call, between two
+  /// iterations.
   /// @throws usage_error   in an iteration; nothing was changed
   void measure_again()
   {
@@ -253,7 +256,7 @@ class split_updates {
   }
   /// The share of all ranks, and the seconds that led to it.
   [[nodiscard]] const measured_split& split() const noexcept { return rule_.now(); }
-  /// Of this rank, as far as they were measured; the largest double where nothing was.
+  /// The rates of this rank. A rate that was not measured is the largest double.
   [[nodiscard]] transfer::update_rates rates() const noexcept { return meter_.rates(); }
 
   // As an executor: the workers, for the work of a step that runs on no device.

@@ -13,7 +13,8 @@
 #include <cstddef>
 
 // The arithmetic of version 1 of the numerics, for trainings that began with it: with this header,
-// basic_adam<numerics::version_1> and basic_sgd<numerics::version_1> are whole. It goes with the next version.
+// basic_adam<numerics::version_1> and basic_sgd<numerics::version_1> are whole. The next version of the library removes
+// this header.
 
 namespace chunkmem::inline v0 {
 

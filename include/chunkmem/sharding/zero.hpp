@@ -47,8 +47,8 @@ struct sharding_options {
   /// soon as their shares are updated, while gradients of earlier layers are still made. Good where a gather takes
   /// longer than the forward run of its unit, and the device has room for these units beside a whole pass. Poor where
   /// there is no such room, for then a unit is gathered twice, and where sums fill the network in the backward pass.
-  /// Sums and gathers need groups of their own to overlap: see sums_apart. early_updates gathers none of them: ranks
-  /// may then have other records, and keep other units
+  /// Sums and gathers need groups of their own to overlap: see sums_apart. early_updates gathers none of these units:
+  /// ranks update in different orders then, so their records differ
   std::uint32_t gathers_ahead = 0;
 };
 
