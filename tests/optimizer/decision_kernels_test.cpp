@@ -246,7 +246,7 @@ TEST_CASE("factors of sgd are those of the host", "[optimizer]")
   using factors = sgd::device_factors;
   const sgd_options options{.momentum = 0.8F, .weight_decay = 0.1F, .dampening = 0.2F, .rate_factor = 3.0F};
   const factors found = factors_at<factors>(options, 5, 0.25F);
-  CHECK(found.rate == 0.75F);
+  CHECK(found.negative_rate == -0.75F);
   CHECK(found.rest == 1.0F - 0.2F);
   CHECK((found.momentum == 0.8F && found.decay == 0.1F));
 }
