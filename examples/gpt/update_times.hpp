@@ -7,6 +7,7 @@
 
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/call_ref.hpp>
+#include <chunkmem/manager/rank_manager.hpp>
 #include <chunkmem/manager/rehearsal.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/device_kernel.hpp>
@@ -16,11 +17,14 @@
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/optimizer/thread_pool.hpp>
+#include <chunkmem/placement/placements.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <type_traits>
+#include <utility>
 
 namespace gpt {
 
@@ -39,7 +43,9 @@ class update_times {
   using adam = adam_of<Manager>;
   using pool = chunkmem::optimizer::thread_pool;
   using split = chunkmem::optimizer::split_updates<Manager, chunkmem::optimizer::loop_launcher, pool>;
-  static constexpr bool can_measure = !has_clocks<Manager>;
+  using placement = std::remove_cvref_t<decltype(chunkmem::rank_manager(std::declval<Manager&>()).placement())>;
+  static constexpr bool can_measure =
+      !has_clocks<Manager> && std::is_constructible_v<placement, chunkmem::placement::update_share>;
 
  public:
   /// @param manager, kernel, workers   outlive this   @param undo   of early updates, see undo_bytes
