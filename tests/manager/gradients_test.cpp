@@ -14,6 +14,7 @@ namespace micro_batch_ledger_test {
 
 using Catch::Matchers::ContainsSubstring;
 using chunkmem::micro_batch_ledger;
+using chunkmem::pass;
 
 TEST_CASE("an iteration is complete when each of its micro-batches was named, in any order and as often as it is",
           "[manager]")
@@ -23,14 +24,14 @@ TEST_CASE("an iteration is complete when each of its micro-batches was named, in
     it.reserve(count);
     it.begin(count);
     for (std::uint32_t index = count; index-- > 1;) {
-      it.name(index);
-      it.name(index);
+      it.name(index, pass::backward);
+      it.name(index, pass::backward);
     }
     CHECK_FALSE(it.is_complete());
     CHECK_THROWS_WITH(it.expect_complete(),
                       ContainsSubstring("an iteration of " + std::to_string(count) + " micro-batches ended after " +
                                         std::to_string(count - 1) + " of them"));
-    it.name(0);
+    it.name(0, pass::backward);
     CHECK(it.is_complete());
     it.expect_complete();
     it.begin(count);
@@ -47,7 +48,7 @@ TEST_CASE("moments tell iterations and their micro-batches apart", "[manager]")
   it.begin(65'535);
   const std::uint64_t first = it.moment();
   CHECK(first >> 16 != 0);
-  it.name(65'534);
+  it.name(65'534, pass::backward);
   CHECK(it.moment() == first + 65'534);
   CHECK(it.moment() >> 16 == first >> 16);
   CHECK(it.expects_more());
@@ -64,27 +65,30 @@ TEST_CASE("moments tell iterations and their micro-batches apart", "[manager]")
   CHECK_FALSE(it.expects_more());
 }
 
-TEST_CASE("the last micro-batch is the one that was named first behind all others", "[manager]")
+TEST_CASE("the last micro-batch is the one that a backward pass names behind all others", "[manager]")
 {
   micro_batch_ledger it;
   CHECK(it.is_last());  // outside an iteration
   it.reserve(3);
   it.begin(3);
   CHECK_FALSE(it.is_last());
-  for (const std::uint32_t named : {2U, 0U, 2U, 1U}) {
-    it.name(named);
+  for (const std::uint32_t named : {2U, 0U, 1U}) it.name(named, pass::forward);
+  CHECK_FALSE(it.is_last());
+  for (const std::uint32_t named : {0U, 2U, 0U, 1U}) {
+    it.name(named, pass::backward);
     CHECK(it.is_last() == (named == 1));
   }
-  for (const std::uint32_t again : {2U, 0U, 1U}) {  // their backward passes
-    it.name(again);
+  for (const std::uint32_t again : {2U, 0U, 1U}) {  // as where gradients of weights come behind those of inputs
+    it.name(again, pass::backward);
     CHECK(it.is_last() == (again == 1));
   }
-  it.name(0);
+  it.name(0, pass::forward);  // of the next iteration
+  CHECK_FALSE(it.is_last());
   it.end();
   CHECK(it.is_last());
   it.begin(1);
   CHECK(it.is_last());
-  it.name(0);
+  it.name(0, pass::forward);
   CHECK(it.is_last());
 }
 
@@ -95,7 +99,7 @@ TEST_CASE("an iteration of one micro-batch need not name it", "[manager]")
   it.reserve(1);
   it.begin(1);
   CHECK(it.is_complete());
-  it.name(0);
+  it.name(0, pass::backward);
   CHECK(it.is_complete());
 }
 
@@ -105,7 +109,7 @@ TEST_CASE("what an iteration's end could not say is said once", "[manager]")
   it.expect_told();
   it.reserve(4);
   it.begin(4);
-  it.name(2);
+  it.name(2, pass::backward);
   it.expect_told();
   it.keep();
   it.reserve(9);
@@ -178,12 +182,12 @@ TEST_CASE("a gradient that is done in one micro-batch is open in the others of i
   const slot_id weight{0};
   micro_batch_ledger& named = it.micro_batches();
   const auto is_open_in = [&](std::uint32_t micro_batch) {
-    named.name(micro_batch);
+    named.name(micro_batch, pass::backward);
     return it.is_open(weight);
   };
   named.reserve(65'535);
   named.begin(65'535);
-  named.name(1);
+  named.name(1, pass::backward);
   it.finish(weight);
   CHECK_FALSE(is_open_in(1));
   CHECK(is_open_in(0));

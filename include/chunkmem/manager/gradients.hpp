@@ -7,6 +7,7 @@
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/profile/access_record.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>
+#include <chunkmem/tensor/tensor.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -27,20 +28,20 @@ namespace chunkmem::inline v0 {
 ///     micro_batch_ledger named;
 ///     named.reserve(2);
 ///     named.begin(2);
-///     named.name(0);
+///     named.name(0, pass::forward);
 ///     named.expect_complete();  // throws: the second was not named
 ///
-/// Cost: one bit for each micro-batch of the longest iteration so far; allocates where one is longer than all before.
+/// Cost: two bits for each micro-batch of the longest iteration so far; allocates where one is longer than all before.
 class micro_batch_ledger {
  public:
   /// Room for an iteration. Guarantee: strong; one that runs goes on.
-  void reserve(std::uint32_t micro_batches) { named_.reserve((micro_batches + bits - 1) / bits); }
+  void reserve(std::uint32_t micro_batches) { named_.reserve(2 * words_of(micro_batches)); }
   /// @pre reserve
   void begin(std::uint32_t micro_batches) noexcept
   {
-    named_.assign((micro_batches + bits - 1) / bits, 0);
+    named_.assign(2 * words_of(micro_batches), 0);
     expected_ = micro_batches;
-    count_ = 0;
+    count_ = differentiated_ = 0;
     current_ = last_ = none;
     runs_ = true;
     ++iterations_;
@@ -48,12 +49,13 @@ class micro_batch_ledger {
   /// The iteration is over.
   void end() noexcept { runs_ = false; }
   /// @pre it is one of those that the iteration was begun with
-  void name(std::uint32_t micro_batch) noexcept
+  void name(std::uint32_t micro_batch, pass during) noexcept
   {
-    std::uint64_t& word = named_[micro_batch / bits];
-    const std::uint64_t bit = std::uint64_t{1} << micro_batch % bits;
-    if ((word & bit) == 0) ++count_, last_ = micro_batch;
-    word |= bit;
+    if (marks(micro_batch)) ++count_;
+    if (during == pass::backward && marks(micro_batch + words_of(expected_) * bits)) {
+      ++differentiated_;
+      last_ = micro_batch;
+    }
     current_ = micro_batch;
   }
   /// The one that was named last; `none` where no pass was named yet, as in an iteration of one micro-batch.
@@ -63,9 +65,12 @@ class micro_batch_ledger {
   [[nodiscard]] bool is_complete() const noexcept { return expected_ == 1 || count_ == expected_; }
   /// An iteration runs that has not named all of them: gradients are of a part of the batch so far.
   [[nodiscard]] bool expects_more() const noexcept { return runs_ && !is_complete(); }
-  /// The gradients of this micro-batch are the last ones of the iteration. Backward passes come in the order in which
-  /// micro-batches were named first: a schedule may name all of them by forward passes before.
-  [[nodiscard]] bool is_last() const noexcept { return !expects_more() && (!runs_ || current_ == last_); }
+  /// The gradients of this micro-batch are the last ones of the iteration: every other one has had a backward pass.
+  /// Schedules name micro-batches by forward passes before, also some that are of the next iteration.
+  [[nodiscard]] bool is_last() const noexcept
+  {
+    return !runs_ || expected_ == 1 || (differentiated_ == expected_ && current_ == last_);
+  }
   /// A number for this micro-batch of this iteration, never 0: those of one iteration differ in the lower 16 bits.
   [[nodiscard]] std::uint64_t moment() const noexcept
   {
@@ -127,6 +132,17 @@ class micro_batch_ledger {
 
  private:
   static constexpr std::uint32_t bits = 64;
+  [[nodiscard]] static constexpr std::uint32_t words_of(std::uint32_t micro_batches) noexcept
+  {
+    return (micro_batches + bits - 1) / bits;
+  }
+  /// @return   it was not marked before
+  bool marks(std::uint32_t at) noexcept
+  {
+    std::uint64_t& word = named_[at / bits];
+    const std::uint64_t before = std::exchange(word, word | std::uint64_t{1} << at % bits);
+    return word != before;
+  }
 
   /// A moment of the iteration that runs, or ran last.
   [[nodiscard]] bool is_now(std::uint64_t moment) const noexcept { return moment >> 16U == iterations_; }
@@ -144,11 +160,13 @@ class micro_batch_ledger {
                                       "begin it with as many as there are)"};
   }
 
-  sequence<std::uint64_t> named_;
+  sequence<std::uint64_t>
+      named_;  // a bit for each that was named, and behind them one for each that a backward pass named
   std::uint32_t expected_ = 1;
   std::uint32_t count_ = 0;
+  std::uint32_t differentiated_ = 0;
   std::uint32_t current_ = none;
-  std::uint32_t last_ = none;  // that was named for the first time
+  std::uint32_t last_ = none;  // that a backward pass named for the first time
   bool runs_ = false;
   std::uint64_t iterations_ = 0;
   short_iteration kept_{};

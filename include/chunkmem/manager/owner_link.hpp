@@ -171,7 +171,7 @@ class iteration {
       throw usage_error{error_text{} << "chunkmem: micro-batch " << micro_batch
                                      << " of an iteration that was begun with " << micro_batches_
                                      << " micro-batches (they count from 0)"};
-    named().name(micro_batch);
+    named().name(micro_batch, during);
     if (!real_) return;
     link_->engine->schedule().enter_pass(during, static_cast<std::uint16_t>(micro_batch));
     link_->engine->external_memory().sample();

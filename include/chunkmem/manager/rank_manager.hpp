@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/version.hpp>
+
 namespace chunkmem::inline v0 {
 
 /// The manager of this rank's bytes. A sharded_model gives the manager of its shares; a manager gives itself.
