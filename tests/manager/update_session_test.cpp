@@ -916,7 +916,7 @@ TEST_CASE("a step asks for kernels that were registered, a whole load and a whol
   auto& batches = it.rig.engine.gradients().micro_batches();
   batches.reserve(2);
   batches.begin(2);
-  batches.name(1);
+  batches.name(1, cm::pass::backward);
   it.updates.gradients().expect_whole_iteration();  // no gradient is of it
   it.rig.engine.gradients().note_opened(cm::slot_id{0});
   for (int time = 0; time < 2; ++time)

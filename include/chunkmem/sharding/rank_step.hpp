@@ -221,7 +221,6 @@ class rank_step {
   }
 
  private:
-  using pin_type = typename Manager::template pin_type<std::uint8_t>;
   static constexpr std::uint64_t refused = 0;  // the word of a rank that cannot take the step
   using gradient_version = optimizer::detail::gradient_version;
   using step_key = std::pair<gradient_version, std::uint64_t>;  // gradients and settings
