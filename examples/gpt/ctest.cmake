@@ -90,7 +90,7 @@ if(TARGET chunkmem::mpi AND chunkmem_mpi_launcher AND NOT CHUNKMEM_SANITIZE)
   chunkmem_test(example.gpt_out_of_core.mpi LABELS example mpi TIMEOUT 120
                 COMMAND ${gpt_updates} late ${chunkmem_mpi_launcher} -np 2 $<TARGET_FILE:gpt> ${gpt_over_ranks} --shard 3 --activations karma --update late)
   # Over links of their own, where a computer may have network namespaces: else the script says that it is skipped.
-  chunkmem_test(example.gpt_nodes LABELS example mpi TIMEOUT 120
+  chunkmem_test(example.gpt_nodes LABELS slow mpi TIMEOUT 300
                 COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/tests/nodes.sh" $<TARGET_FILE:gpt>)
   if(TARGET probe_links AND NOT chunkmem_why_no_json)
     chunkmem_test(example.gpt_nodes.order.slow LABELS slow mpi TIMEOUT 5400

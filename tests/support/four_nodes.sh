@@ -106,9 +106,10 @@ for node in $nodes; do
   echo $((100000 / percent)) >"$groups/chunkmem-$$-$node/cpu.cfs_period_us"
   echo 1000 >"$groups/chunkmem-$$-$node/cpu.cfs_quota_us" # the least, so that pauses are short
 done
-inside() { setpriv --pdeathsig KILL unshare --net --mount --pid --fork --kill-child --mount-proc "$@"; }
+# In the place of a shell of its own, which a kill of this script would leave behind.
+inside() { exec setpriv --pdeathsig KILL unshare --net --mount --pid --fork --kill-child --mount-proc "$@"; }
 said=$(inside sh -c 'ip link add test type dummy && tc qdisc add dev test root tbf rate 1mbit burst 64kb latency 1ms' 2>&1) ||
-  inside sh -c 'ip link add test type bridge && tc qdisc add dev test root tbf rate 1mbit burst 64kb latency 1ms' 2>/dev/null ||
+  (inside sh -c 'ip link add test type bridge && tc qdisc add dev test root tbf rate 1mbit burst 64kb latency 1ms') 2>/dev/null ||
   skip "namespaces, and token buckets (tc) in the kernel: $said"
 status=0
 exec 3<&0 # else it is empty for what runs beside the shell
