@@ -95,8 +95,8 @@ inline std::vector<zero_bubble_rate> zero_bubble_rates(const zero_bubble_row& ro
   };
 }
 
-/// The bubble rate of the best order that the published heuristic of zero bubble pipelines finds, as its authors released
-/// it: on `stages` stages with three micro-batches for each, under a limit of what a stage saves.
+/// The bubble rate of the best order that the released heuristic of zero bubble pipelines finds, with three
+/// micro-batches for each stage and under a limit of what a stage saves.
 struct zero_bubble_heuristic_row {
   std::uint32_t stages = 0;
   double limit = 0;  // of what the first stage of 1F1B saves

@@ -422,9 +422,9 @@ using search_listener = void (*)(std::uint32_t done, std::uint32_t trials);
 
 /// Looks for orders of one batch with the shortest span of a stage, under a limit of what a stage saves.
 ///
-/// First the best of known orders and of the greedy orders of all rules. Then simulated annealing: a run moves some places within its
-/// stage, and a worse result stays with a probability that falls to 0. The same problem gives the same orders on every
-/// machine with the same `exp`.
+/// First the best of known orders and of the greedy orders of all rules. Then simulated annealing: a run moves some
+/// places within its stage, and a worse result stays with a probability that falls to 0. The same problem gives the
+/// same orders on every machine with the same `exp`.
 ///
 ///     const pass_orders orders = order_search{problem}.best(greedy, 50'000);
 ///

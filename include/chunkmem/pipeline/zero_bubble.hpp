@@ -280,8 +280,8 @@ static_assert(schedule_generator<zb_v>);
 ///
 /// The search reads the times of the shape. A limit of 1 is ZB-1p: no stage saves more than the first stage of
 /// `one_f_one_b` does. A limit of 2 is ZB-2p: little idle time is left. Good where `zb_h1` and `zb_h2` idle because
-/// F, B and W differ. Source: zero bubble pipelines (Qi et al., 2023, arXiv 2401.10241), whose heuristic `filled_orders`
-/// follows; greedy rules and annealing are our own. Cost: O((170 d + trials) m d).
+/// F, B and W differ. Source: zero bubble pipelines (Qi et al., 2023, arXiv 2401.10241): `filled_orders` are those of
+/// its heuristic, greedy rules and annealing are our own. Cost: O((170 d + trials) m d).
 ///
 ///     const schedule plan = make_schedule(zero_bubble{.limit = 2, .kept = 0.37},
 ///                                         {.stages = 8, .micro_batches = 32, .seconds = measured});
