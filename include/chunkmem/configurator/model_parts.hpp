@@ -39,9 +39,8 @@ namespace detail {
 /// parallelism.
 [[nodiscard]] inline bytes kept_by_layer(const workload::transformer_costs& costs, std::uint32_t tensor)
 {
-  using enum workload::transformer_operator;
   const std::uint64_t stream = costs.checkpoint().count();
-  const std::uint64_t masks = 2 * (costs.of(projection).kept.count() - stream);
+  const std::uint64_t masks = 2 * costs.dropout_mask().count();
   const std::uint64_t whole = 4 * stream + masks;  // two norms, two first products, two masks
   return bytes{whole + (costs.layer().kept.count() - whole) / tensor};
 }

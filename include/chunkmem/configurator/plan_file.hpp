@@ -36,12 +36,10 @@ struct plan_subject {
 /// other traits.
 [[nodiscard]] inline plan_subject subject_of(const trained_model& trained, const cluster& whole)
 {
-  const workload::transformer_shape& shape = trained.shape;
   collective::fingerprint model;
+  workload::for_numbers(trained.shape, [&model](std::uint64_t word) { model.add(word); });
   for (const std::uint64_t word :
-       {static_cast<std::uint64_t>(shape.style), shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.ffn,
-        shape.vocabulary, shape.embedding, shape.positions, shape.sequence, std::uint64_t{shape.ties_embedding},
-        std::uint64_t{trained.trainer.activation_bytes}, static_cast<std::uint64_t>(trained.trainer.sums)})
+       {std::uint64_t{trained.trainer.activation_bytes}, static_cast<std::uint64_t>(trained.trainer.sums)})
     model.add(word);
   collective::fingerprint all;
   const auto add = [&](double number) { all.add(std::bit_cast<std::uint64_t>(number)); };

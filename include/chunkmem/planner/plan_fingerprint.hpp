@@ -24,40 +24,24 @@ namespace planner {
 {
   constexpr std::uint64_t all_rows = std::bit_cast<std::uint64_t>(1.0);  // so of exact training each is 0
   std::uint64_t hash = 0;
-  for (const std::uint64_t value : {static_cast<std::uint64_t>(shape.style),
-                                    shape.layers,
-                                    shape.hidden,
-                                    shape.heads,
-                                    shape.kv_heads,
-                                    shape.ffn,
-                                    shape.vocabulary,
-                                    shape.embedding,
-                                    shape.positions,
-                                    shape.sequence,
-                                    std::uint64_t{shape.ties_embedding},
-                                    setup.micro_batch,
-                                    std::uint64_t{setup.recomputes_layers},
-                                    std::uint64_t{setup.fuses_attention},
-                                    std::uint64_t{setup.has_dropout},
-                                    std::uint64_t{setup.has_logits},
-                                    std::bit_cast<std::uint64_t>(setup.sampled.qkv) ^ all_rows,
-                                    std::bit_cast<std::uint64_t>(setup.sampled.projection) ^ all_rows,
-                                    std::bit_cast<std::uint64_t>(setup.sampled.mlp_up) ^ all_rows,
-                                    std::bit_cast<std::uint64_t>(setup.sampled.mlp_down) ^ all_rows,
-                                    share.ranks,
-                                    std::uint64_t{share.of_node},
-                                    share.device_bytes.count(),
-                                    share.host_bytes.count(),
-                                    settings.device_context.count(),
-                                    settings.host_process.count(),
-                                    std::bit_cast<std::uint64_t>(settings.host_reserve),
-                                    std::uint64_t{settings.takes_norm},
-                                    std::uint64_t{settings.updates_late}}) {
+  const auto add = [&hash](std::uint64_t value) {
     hash = (hash ^ value) + 0x9e3779b97f4a7c15U;  // splitmix64 (Steele, Lea and Flood 2014)
     hash = (hash ^ hash >> 30) * 0xbf58476d1ce4e5b9U;
     hash = (hash ^ hash >> 27) * 0x94d049bb133111ebU;
     hash ^= hash >> 31;
-  }
+  };
+  workload::for_numbers(shape, add);
+  for (const std::uint64_t value :
+       {setup.micro_batch, std::uint64_t{setup.recomputes_layers}, std::uint64_t{setup.fuses_attention},
+        std::uint64_t{setup.has_dropout}, std::uint64_t{setup.has_logits},
+        std::bit_cast<std::uint64_t>(setup.sampled.qkv) ^ all_rows,
+        std::bit_cast<std::uint64_t>(setup.sampled.projection) ^ all_rows,
+        std::bit_cast<std::uint64_t>(setup.sampled.mlp_up) ^ all_rows,
+        std::bit_cast<std::uint64_t>(setup.sampled.mlp_down) ^ all_rows, share.ranks, std::uint64_t{share.of_node},
+        share.device_bytes.count(), share.host_bytes.count(), settings.device_context.count(),
+        settings.host_process.count(), std::bit_cast<std::uint64_t>(settings.host_reserve),
+        std::uint64_t{settings.takes_norm}, std::uint64_t{settings.updates_late}})
+    add(value);
   return hash;
 }
 
