@@ -32,6 +32,9 @@ struct planned_work {
   /// by part: inputs, and what runs save and work with; model data is in chunks, and counts nothing here
   std::vector<pipeline::part_memory> parts;
   bytes chunk{};  ///< of model data
+  /// by stage: what a rank holds on its device beside all of this, from the begin to the end: gradients of 4 bytes whose
+  /// weights have 2, less the 2 bytes that are in chunks
+  std::vector<bytes> beside{};
 
   /// Of the boundaries between parts, as boundary_buffers wants them.
   [[nodiscard]] std::vector<bytes> inputs() const
@@ -66,18 +69,25 @@ struct planned_work {
 {
   planned_work work{.plan = plan,
                     .schedule = schedule_of(plan, seconds, batches),
-                    .tensors = tensors_of_parts(model.shape, plan),
+                    .tensors = tensors_of_parts(model, plan),
                     .parts = {},
-                    .chunk = {}};
+                    .chunk = {},
+                    .beside = {}};
   work.chunk = planned_chunk(work.tensors, plan.replicas);
-  const bytes tokens = bytes{sizeof(std::uint32_t)} * plan.micro_batch * model.shape.sequence;
+  bytes input = model.profile ? model.profile->input_of_row * plan.micro_batch
+                              : bytes{sizeof(std::uint32_t)} * plan.micro_batch * model.shape.sequence;
+  const bool has_wide_sums = model.trainer.gradient_bytes > model.trainer.weight_bytes;
+  work.beside.resize(plan.stages);
   for (const model_part& it : parts_of(model, plan)) {
+    const std::uint64_t own = plan.zero > 1 ? it.parameters / plan.replicas : it.parameters;
+    if (has_wide_sums) work.beside[work.schedule.owners[work.parts.size()]] += bytes{2} * own;
     pipeline::part_memory memory;
-    memory.input = work.parts.empty() ? tokens : it.boundary;
+    memory.input = input;
     memory.saved = it.kept;
     memory.kept_for_weights = it.kept;  // gradients of weights read what gradients of inputs read
     memory.forward_working = memory.backward_working = it.working;
     work.parts.push_back(memory);
+    input = it.boundary;
   }
   return work;
 }
