@@ -67,6 +67,7 @@ struct switches {
   bool profile = true;  ///< off: FLOP of layers, at 8.1 TFLOP/s
   bool cuts = true;     ///< off: stages with equal numbers of layers
   bool sums_are_measured = true;
+  bool splits_sums = true;  ///< off: version 1, a backward run takes twice a forward run
   bool ports = true;
   bool latency = true;
   bool tie = true;
@@ -196,11 +197,12 @@ inline void add_bytes(model_profile& profile, std::uint32_t tensor)
     if (is_new) add_bytes(profile, it.tensor);
     profiled_times times{.kind = it.kind, .tensor = it.tensor, .rows = rows_of_profile};
     for (const double forward : it.of_parts)
-      times.of_parts.push_back({forward, backward_over_forward * forward / 2, backward_over_forward * forward / 2});
+      times.of_parts.push_back({forward, backward_computing * forward / 2, backward_computing * forward / 2});
     profile.times.push_back(std::move(times));
   }
   if (ties_table && rules.tie) profile.tie = profiled_tie{embedding_part, logits_part, vocabulary * hidden};
-  return profile;
+  static_assert(backward_computing == 2 && backward_sums == 1);  // as with_backward_runs has it
+  return rules.splits_sums ? with_backward_runs(profile) : profile;
 }
 
 [[nodiscard]] inline std::vector<measured_training> read_trainings(const std::string& path)

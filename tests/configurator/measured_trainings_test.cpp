@@ -180,6 +180,7 @@ TEST_CASE("predicted steps of AMP's trainings are in the measured order", "[conf
   print("all rules", found);
   print("without the profile", quality_of(rows, {.profile = false}));
   print("without cuts", quality_of(rows, {.cuts = false}));
+  print("sums not split (version 1)", quality_of(rows, {.splits_sums = false}));
   print("sums over shared layers added", quality_of(rows, {.sums_are_measured = false}));
   print("ports not shared", quality_of(rows, {.ports = false}));
   print("no latency", quality_of(rows, {.latency = false}));

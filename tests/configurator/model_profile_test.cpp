@@ -149,6 +149,21 @@ TEST_CASE("parts of a plan add the profile's parts up, and have one copy of a ti
   CHECK(shared[0].all_reduces == 4);
 }
 
+TEST_CASE("of forward runs alone, a backward run computes twice as long and adds up as often", "[configurator]")
+{
+  model_profile forward_alone = table_layers_head();
+  for (profiled_times& times : forward_alone.times)
+    for (run_seconds& it : times.of_parts) it.backward_input = it.backward_weight = 0;
+  const model_profile both = with_backward_runs(forward_alone);
+  const auto layer = [](const model_profile& of, std::uint32_t tensor) { return of.seconds("fast", 1, tensor, 4); };
+  CHECK(layer(both, 1) == run_seconds{5e-3, 5e-3, 5e-3});
+  // Of 4 ms on two ranks, 2.5 ms are computing, and 1.5 ms sums.
+  CHECK(layer(both, 2).forward == Catch::Approx(4e-3));
+  CHECK(layer(both, 2).backward_input + layer(both, 2).backward_weight == Catch::Approx(2 * 2.5e-3 + 1.5e-3));
+  forward_alone.times_have_sums = false;
+  CHECK(layer(with_backward_runs(forward_alone), 2).backward_weight == Catch::Approx(4e-3));
+}
+
 TEST_CASE("a step takes the measured times of the nodes that it runs on", "[configurator]")
 {
   const trained_model model{table_layers_head()};

@@ -318,6 +318,33 @@ template <class Entry, class Key, class IsSame, class Lengths>
 
 }  // namespace detail
 
+/// A profile of which forward runs alone were measured, with backward runs by a rule: a backward run computes twice as
+/// long as a forward run, a half for each gradient, and adds up as often over ranks that share the part.
+///
+/// So at a tensor-parallel degree t above 1, where times have sums and degree 1 was measured too, a forward run has a
+/// t-th of the time at degree 1 for computing, at most all of its time, and the rest for sums. Its backward run takes
+/// twice the first and once the second. Without degree 1 all is computing.
+///
+///     const trained_model model{with_backward_runs(forward_alone)};
+///
+/// Source: Megatron-LM (Shoeybi et al. 2019, arXiv 1909.08053), whose layers have two all-reduces in a forward run and
+/// two of as many bytes in a backward run. Cost: O(times x parts)
+[[nodiscard]] inline model_profile with_backward_runs(model_profile profile)
+{
+  profile.check();
+  const model_profile forward_alone = profile;
+  for (profiled_times& it : profile.times)
+    for (std::size_t part = 0; part < it.of_parts.size(); ++part) {
+      run_seconds& run = it.of_parts[part];
+      double computing = run.forward;
+      if (it.tensor > 1 && profile.times_have_sums && forward_alone.has_times(it.kind, 1))
+        computing = std::min(computing, forward_alone.seconds(it.kind, part, 1, it.rows).forward / it.tensor);
+      run.backward_input = run.forward;  // computing and sums
+      run.backward_weight = computing;
+    }
+  return profile;
+}
+
 inline void model_profile::check() const
 {
   const detail::profile_problem found = detail::problem_of(*this);
