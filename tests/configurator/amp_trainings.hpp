@@ -125,8 +125,9 @@ struct switches {
   using namespace amp_rules;
   return {.activation_bytes = bytes_of_activation,
           .sums = sum_route::ring,
-          .weight_bytes = rules.wide_sums ? bytes_of_weight : 2,
+          .weight_bytes = bytes_of_weight,
           .gradient_bytes = rules.wide_sums ? bytes_of_gradient_in_sums : 2,
+          .tied_bytes = bytes_of_tied_gradient,
           .fuses_attention = fuses_attention,
           .hides_sums = rules.hides_sums};
 }

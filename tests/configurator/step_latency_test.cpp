@@ -372,6 +372,10 @@ TEST_CASE("copies of a tied table add their gradients up before an update", "[co
   };
   const parallel_plan plan{.stages = 4, .micro_batches = 4, .devices = {0, 1, 2, 3}};
   CHECK(seconds(shape, plan) - seconds(untied, plan) == Catch::Approx(2 * (1e-3 + table / 2 / 2e9)).epsilon(1e-2));
+  const auto wide = [&](const transformer_shape& of) {
+    return step_latency{whole, trained_model{of, {.tied_bytes = 4}}}.of(plan).step;
+  };
+  CHECK(wide(shape) - wide(untied) == Catch::Approx(2 * (1e-3 + table / 2e9)).epsilon(1e-2));
   // Each of two replicas adds up the half that it updates.
   const parallel_plan replicas{.stages = 2, .replicas = 2, .micro_batches = 4, .devices = {0, 3, 1, 2}};
   CHECK(seconds(shape, replicas) - seconds(untied, replicas) ==
@@ -538,6 +542,7 @@ TEST_CASE("a plan that cannot be is refused in one sentence", "[configurator]")
   };
   CHECK_THAT(refused_trainer({.weight_bytes = 3}), says("a size that none has"));
   CHECK_THAT(refused_trainer({.weight_bytes = 4}), says("a size that none has"));
+  CHECK_THAT(refused_trainer({.tied_bytes = 1}), says("a size that none has"));
   CHECK_THAT(refusal(on_first_devices({.stages = 4, .micro_batches = 4, .parts = 2})),
              says("\"parts\" is 2 with the schedule 1f1b"));
   CHECK_THAT(

@@ -76,7 +76,8 @@ inline void add_profile(collective::fingerprint& to, const model_profile& profil
         shape.vocabulary, shape.embedding, shape.positions, shape.sequence, std::uint64_t{shape.ties_embedding},
         std::uint64_t{trained.trainer.activation_bytes}, static_cast<std::uint64_t>(trained.trainer.sums),
         std::uint64_t{trained.trainer.weight_bytes}, std::uint64_t{trained.trainer.gradient_bytes},
-        std::uint64_t{trained.trainer.fuses_attention}, std::uint64_t{trained.trainer.hides_sums}})
+        std::uint64_t{trained.trainer.tied_bytes}, std::uint64_t{trained.trainer.fuses_attention},
+        std::uint64_t{trained.trainer.hides_sums}})
     model.add(word);
   if (trained.profile) detail::add_profile(model, *trained.profile);
   collective::fingerprint all;

@@ -435,7 +435,7 @@ class step_latency {
     const std::uint32_t stage = owners[static_cast<std::size_t>(first - parts.begin())];
     const std::uint32_t other = owners[static_cast<std::size_t>(second - parts.begin())];
     if (stage == other) return 0;
-    const double table = static_cast<double>(model_.trainer.gradient_bytes) * static_cast<double>(first->tied) /
+    const double table = static_cast<double>(model_.trainer.tied_bytes) * static_cast<double>(first->tied) /
                          (plan.zero == 0 ? 1 : plan.replicas);
     port_flows flows{whole_};
     std::vector<std::vector<std::uint32_t>> pairs;

@@ -27,6 +27,7 @@ struct trainer_traits {
   sum_route sums = sum_route::ring;
   std::uint32_t weight_bytes = 2;    ///< 2, with masters of 4 beside; or 4, without masters
   std::uint32_t gradient_bytes = 2;  ///< of a number that replicas add up: 2 or 4, and not below `weight_bytes`
+  std::uint32_t tied_bytes = 2;      ///< of a number that copies of a tied table add up
   bool fuses_attention = true;       ///< scores are never stored
   bool hides_sums = false;           ///< sums of ZeRO 0 and 1 run under the last backward run, layer by layer
 
@@ -35,10 +36,10 @@ struct trainer_traits {
   {
     if (activation_bytes == 0) throw config_error{"a trainer whose activations have 0 bytes (give 2, or 4)"};
     const auto is_size = [](std::uint32_t size) { return size == 2 || size == 4; };
-    if (!is_size(weight_bytes) || !is_size(gradient_bytes) || gradient_bytes < weight_bytes)
+    if (!is_size(weight_bytes) || !is_size(gradient_bytes) || !is_size(tied_bytes) || gradient_bytes < weight_bytes)
       throw config_error{
-          "a trainer whose weights or gradients have a size that none has (give weight_bytes 2 or 4, "
-          "and gradient_bytes as many, or 4)"};
+          "a trainer whose weights or gradients have a size that none has (give weight_bytes and tied_bytes 2 or 4, "
+          "and gradient_bytes as many as weight_bytes, or 4)"};
   }
 };
 
