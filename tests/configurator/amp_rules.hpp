@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Constants and rules by which this library predicts the trainings that AMP measured (Li et al. 2022, arXiv 2210.07297).
-// They were written down before a program read the measured seconds, and none is fitted to them.
+// Constants and rules by which this library predicts the trainings that AMP measured (Li et al. 2022, arXiv
+// 2210.07297). They were written down before a program read the measured seconds, and none is fitted to them.
 //
 // Version 1: all but the rule below, in a commit before the first reading. A backward run took twice the forward
 // seconds, whatever was in them. Spearman 0.929, the best of the first two 1.025, the first 1.100, median error 0.350.
@@ -8,14 +8,14 @@
 // written after the result of version 1, where tensor-parallel rows were the slowest ones beside the measured ones. No
 // number comes from the seconds. Spearman 0.952, the best of the first two 1.025, the first 1.100, median error 0.270.
 // Version 3: the bytes of numbers are those of DeepSpeed's settings, which version 1 had not looked up: 2 for
-// activations, weights and the tied table, and 4 for sums over replicas. Version 1 had 4 for all. Spearman 0.943, the best
-// of the first two 1.067, the first 1.100, median error 0.2503. The three plans that are predicted to be the next ones
-// behind the first are within 1 % of each other. It stays, since the settings are what ran.
+// activations, weights and the tied table, and 4 for sums over replicas. Version 1 had 4 for all. Spearman 0.943, the
+// best of the first two 1.067, the first 1.100, median error 0.2503. The three plans that are predicted to be the next
+// ones behind the first are within 1 % of each other. It stays, since the settings are what ran.
 //
 // Known before, from other people's reports on the same study: AMP's own rank correlation on its three groups of
 // trainings (0.935, 0.394, 0.853), the measured seconds of five rows of the homogeneous group (1.32, 1.28, 1.20 and
-// 1.23 s for one row a micro-batch without tensor parallelism and 1, 2, 4 and 8 stages; 2.90 s for 16 replicas of another
-// group), and that some of its 52 rows failed. No constant below comes from them.
+// 1.23 s for one row a micro-batch without tensor parallelism and 1, 2, 4 and 8 stages; 2.90 s for 16 replicas of
+// another group), and that some of its 52 rows failed. No constant below comes from them.
 //
 // "Scripts" below are those of github.com/DachengLi1/AMP: homogeneous.py, het_cluster.py, cost_homo.py,
 // cost_het_cluster.py and ds_pretrain_gpt2_pipe.sh. "DeepSpeed" is its fork there, of DeepSpeed 0.3.
@@ -52,9 +52,9 @@ inline constexpr std::uint64_t rows_of_profile = 1;
 /// A backward run computes twice as long as a forward run, a half for the gradient of the input. Source: scripts (three
 /// times the forward seconds for both); the halves matter to no schedule of the study, where a backward run is one.
 inline constexpr double backward_computing = 2;
-/// A backward run has as many sums over ranks that share a layer as a forward run, of as many bytes. Source: Megatron-LM
-/// (Shoeybi et al. 2019, arXiv 1909.08053), whose layers these are. A forward run at degree t computes for a t-th of its
-/// time at degree 1, and the rest of it is sums: the rule of `with_backward_runs`.
+/// A backward run has as many sums over ranks that share a layer as a forward run, of as many bytes. Source:
+/// Megatron-LM (Shoeybi et al. 2019, arXiv 1909.08053), whose layers these are. A forward run at degree t computes for
+/// a t-th of its time at degree 1, and the rest of it is sums: the rule of `with_backward_runs`.
 inline constexpr double backward_sums = 1;
 /// Times at a tensor-parallel degree above 1 contain the sums over the ranks that share a layer: they were measured in
 /// the running model, inside a node of the same kind. Source: scripts. In the study such ranks never leave a node.
@@ -67,8 +67,8 @@ inline constexpr bool nodes_have_own_times = true;
 
 // ---- Bytes of numbers ----
 
-/// Trainings run in half precision, with masters. Source: scripts (--fp16; ds_config.json: fp16 enabled). AMP's own model
-/// divides rates by 32 bits.
+/// Trainings run in half precision, with masters. Source: scripts (--fp16; ds_config.json: fp16 enabled). AMP's own
+/// model divides rates by 32 bits.
 inline constexpr std::uint32_t bytes_of_activation = 2;
 inline constexpr std::uint32_t bytes_of_weight = 2;
 /// Replicas add gradients up in single precision. Source: scripts (ds_config.json: fp32_allreduce).
@@ -124,8 +124,8 @@ inline constexpr double v100_memory_rate = 900e9;
 // ---- Memory ----
 
 /// On each replica 18 bytes for a parameter: a weight of 2, a gradient of 4 in sums, a master and two moments of 4. And
-/// activations of an unfused attention with dropout, kept until their backward run: up to (stages - stage) micro-batches. Source: scripts, and
-/// Korthikanti et al. 2022 (arXiv 2205.05198) for the bytes of a layer.
+/// activations of an unfused attention with dropout, kept until their backward run: up to (stages - stage)
+/// micro-batches. Source: scripts, and Korthikanti et al. 2022 (arXiv 2205.05198) for the bytes of a layer.
 inline constexpr bool fuses_attention = false;
 /// Bytes of a T4 that a process can use: 15,109 MiB of the 16 GB, as its driver says.
 inline constexpr std::uint64_t t4_bytes = std::uint64_t{15'109} << 20;

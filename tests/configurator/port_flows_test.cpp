@@ -126,8 +126,8 @@ TEST_CASE("replicas share the port between two stages, and an all-to-all sum the
   CHECK(step(1, 1e9) == 1e9);
   CHECK(step(4, 1e9) == 0.25e9);
   CHECK(step(4, 0) == 1e9);
-  // Eight devices that send to each other at once: four flows leave a node at a time, and each device sends four eighths
-  // over the port and three inside.
+  // Eight devices that send to each other at once: four flows leave a node at a time, and each device sends four
+  // eighths over the port and three inside.
   cluster whole = nodes_of_four(2, 1e9);
   const parallel_plan plan = replicas_near({.replicas = 8, .zero = 0});
   const double size = 2.0 * static_cast<double>(parts_of(shape, plan).front().parameters);

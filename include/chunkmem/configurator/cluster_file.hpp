@@ -134,9 +134,9 @@ template <class Number>
 /// A cluster from JSON text.
 ///
 /// The object has `format`, `name`, `kinds` (by name: the members of cluster_node, each as {"value": number, "source":
-/// "where it is from"}; rates of ports and `inner_links` may be left out), `nodes` (the kind of each node) and `links`: a `source`, the squares `bytes_per_second` and
-/// `latency_seconds` with a row for each sending node, and perhaps the `spread` of what was measured. `cluster_text`
-/// writes one.
+/// "where it is from"}; rates of ports and `inner_links` may be left out), `nodes` (the kind of each node) and `links`:
+/// a `source`, the squares `bytes_per_second` and `latency_seconds` with a row for each sending node, and perhaps the
+/// `spread` of what was measured. `cluster_text` writes one.
 /// @param file   a name for messages
 /// @throws format_error   one sentence with the file and the key that is wrong: a square that is none, a number that is
 ///   negative, missing, or wrong by a power of ten

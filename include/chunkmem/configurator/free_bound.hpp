@@ -20,8 +20,8 @@ namespace configurator {
 ///     if (free_bound{whole}.of(plan, parts_of(shape, plan)) > best) continue;  // the optimum is never cut off
 ///
 /// A stage runs all its micro-batches, and without several versions it first waits for the first forward run of the
-/// stages before it. Every device is as fast as the fastest, or as the fastest one that was measured, and every link that ranks add up over is as good as the
-/// best. Where all devices have a rank, one stage runs on the slowest.
+/// stages before it. Every device is as fast as the fastest, or as the fastest one that was measured, and every link
+/// that ranks add up over is as good as the best. Where all devices have a rank, one stage runs on the slowest.
 /// Cost: O(parts)
 class free_bound {
  public:

@@ -110,9 +110,9 @@ struct profiled_tie {
 ///
 /// Where `times_have_sums`, times at a tensor-parallel degree t above 1 contain the sums over the ranks that share a
 /// part, as a node of that kind has them, and nothing is added inside a node. Each run of ranks of several nodes takes
-/// the longer of two times: the measured one, and the computing with the sums over the links that these ranks have. The computing is
-/// a t-th of the time at degree 1, or the measured time where degree 1 was not measured. Without `times_have_sums` the
-/// sums are added everywhere.
+/// the longer of two times: the measured one, and the computing with the sums over the links that these ranks have. The
+/// computing is a t-th of the time at degree 1, or the measured time where degree 1 was not measured. Without
+/// `times_have_sums` the sums are added everywhere.
 ///
 ///     const trained_model model{read_profile("gpt2.profile")};  // of profile_file.hpp
 ///     const step_seconds found = step_latency{whole, model}.of(plan);

@@ -32,8 +32,8 @@ struct planned_work {
   /// by part: inputs, and what runs save and work with; model data is in chunks, and counts nothing here
   std::vector<pipeline::part_memory> parts;
   bytes chunk{};  ///< of model data
-  /// by stage: what a rank holds on its device beside all of this, from the begin to the end: gradients of 4 bytes whose
-  /// weights have 2, less the 2 bytes that are in chunks
+  /// by stage: what a rank holds on its device beside all of this, from the begin to the end: gradients of 4 bytes
+  /// whose weights have 2, less the 2 bytes that are in chunks
   std::vector<bytes> beside{};
 
   /// Of the boundaries between parts, as boundary_buffers wants them.

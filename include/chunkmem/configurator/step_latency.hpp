@@ -57,18 +57,20 @@ struct moved_bytes {
 ///     for (const parallel_plan& it : plans) fastest = std::min(fastest, latency.of(it).step);
 ///
 /// - A stage is as fast as its slowest rank. Ranks that share layers add activations up in a ring, twice for each layer
-///   on the way forward and on the way back. Where times were measured with these sums, the rule of model_profile holds.
+///   on the way forward and on the way back. Where times were measured with these sums, the rule of model_profile
+///   holds.
 /// - A transfer between stages takes the slowest of the links between their ranks, latency included, in the direction
 ///   in which it goes. A link carries one transfer at a time in each direction. So the round trips of 1F1B count, which
 ///   closed forms leave out.
 /// - Flows at the same time share ports and links as port_flows says: the sums of all stages, those of all ranks that
 ///   share layers, and the transfers of one boundary in one direction over all replicas.
-/// - Replicas of a stage add gradients up over their real links, in a ring in the order of replicas or directly, as
-///   the trainer does: with ZeRO 0 and 1 behind the last run, with 2 and 3 in each micro-batch, under its runs. Where a
+/// - Replicas of a stage add gradients up over their real links, in a ring in the order of replicas or directly, as the
+///   trainer does: with ZeRO 0 and 1 behind the last run, with 2 and 3 in each micro-batch, under its runs. Where a
 ///   trainer hides sums, those of ZeRO 0 and 1 run under the last backward run, but for those of the last layer. With
-///   ZeRO 0 each stage adds up all gradients at once. Behind an update weights are gathered once with 1 and 2. With ZeRO 3 each part gathers its weights in its first run of a
-///   batch, each unit under the arithmetic of the unit before. Units without room are gathered again for each run,
-///   under the run before. Sums and gathers move whole units, one after the other.
+///   ZeRO 0 each stage adds up all gradients at once. Behind an update weights are gathered once with 1 and 2. With
+///   ZeRO 3 each part gathers its weights in its first run of a batch, each unit under the arithmetic of the unit
+///   before. Units without room are gathered again for each run, under the run before. Sums and gathers move whole
+///   units, one after the other.
 /// - Copies of a tied table on the first and the last stage add their gradients up before an update, each replica the
 ///   share that it updates.
 /// - Updates of states on the host take the longest of three: copies of gradients to the host, updates in its memory,
