@@ -14,7 +14,9 @@
 #include <chunkmem/configurator/parallel_plan.hpp>
 #include <chunkmem/configurator/plan_file.hpp>
 #include <chunkmem/configurator/plan_search.hpp>
+#include <chunkmem/configurator/profile_file.hpp>
 #include <chunkmem/configurator/step_latency.hpp>
+#include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/pipeline/pipeline_timeline.hpp>
 #include <chunkmem/workload/named_transformers.hpp>
 
@@ -120,7 +122,10 @@ int run(const options& chosen)
   const configurator::cluster whole = configurator::read_cluster(chosen.cluster.string());
   chunkmem::workload::transformer_shape shape = max_model::choose_model(chosen.model).shape;
   if (chosen.sequence != 0) shape.sequence = chosen.sequence;
-  const configurator::trained_model model{shape, chosen.trainer};
+  const configurator::trained_model model =
+      chosen.profile
+          ? configurator::trained_model{configurator::read_profile(chosen.profile->string()), chosen.trainer, shape}
+          : configurator::trained_model{shape, chosen.trainer};
   const subject of{whole, model};
   std::cout << "cluster \"" << whole.name << "\" of " << whole.nodes.size() << " nodes and " << whole.ranks()
             << " devices, model " << chosen.model << ", " << chosen.space.rows << " rows of " << shape.sequence

@@ -40,6 +40,8 @@ refuses("is the size of no number" --cluster "${cluster}" --model PatrickStar/GP
 refuses("choose ring or direct" --cluster "${cluster}" --model PatrickStar/GPT2_1B --rows 64 --sums tree)
 refuses("is no folder" --cluster "${cluster}" --model PatrickStar/GPT2_1B --rows 64 --plans "${FOLDER}/1.plan/all")
 refuses("'zb-3' is no schedule" --cluster "${cluster}" --model PatrickStar/GPT2_1B --rows 64 --schedules zb-3)
+refuses("key \"format\" is not that of this version" --cluster "${cluster}" --model PatrickStar/GPT2_1B --rows 64
+        --profile "${cluster}")
 file(READ "${cluster}" text)
 string(REPLACE "\"value\": 4," "\"value\": 0," text "${text}")
 file(WRITE "${FOLDER}/wrong.json" "${text}")
