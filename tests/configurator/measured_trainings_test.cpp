@@ -222,4 +222,25 @@ TEST_CASE("trainings of AMP that failed are among those that need most bytes", "
   CHECK(area >= 0.9);
 }
 
+TEST_CASE("AMP's trainings can be described for nodes that differ, each with its own times", "[configurator]")
+{
+  std::vector<forward_seconds> times{{"t4", 1, read_forward_seconds(measured("amp_profile_t4_1.csv"))}};
+  times.push_back(times.front());
+  times.back().kind = "v100";
+  for (double& it : times.back().of_parts) it /= 3;
+  const trained_model model{profile_of(times), traits()};
+  const auto step = [&](const std::vector<node_rules>& nodes) {
+    const cluster whole = cluster_of(nodes);
+    return step_latency{whole, model}
+        .of(plan_of({.cut = {0, 9, 15, 21, 30}, .micro_batch = 1, .replicas = 4, .stages = 4}))
+        .step;
+  };
+  const double mixed = step({v100_node(), v100_node(), v100_node(), t4_node()});
+  CHECK(mixed < step(std::vector<node_rules>(4, t4_node())));
+  CHECK(mixed > step(std::vector<node_rules>(4, v100_node())));
+  const cluster whole = cluster_of(std::vector<node_rules>{v100_node(), t4_node()});
+  CHECK(whole.link(0, 1).bytes_per_second == 10e9 / 8);
+  CHECK(whole.link(1, 1).bytes_per_second == 50e9 / 8);
+}
+
 }  // namespace measured_trainings_test

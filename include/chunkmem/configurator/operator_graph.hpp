@@ -5,6 +5,7 @@
 #include <chunkmem/core/error.hpp>
 
 #include <charconv>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <set>
