@@ -72,6 +72,7 @@ struct switches {
   bool latency = true;
   bool tie = true;
   bool wide_sums = true;  ///< off: gradients of 2 bytes
+  bool halves = true;     ///< off: float32 throughout, as in version 2
   bool updates = true;
   bool hides_sums = amp_rules::hides_sums;
 };
@@ -123,6 +124,13 @@ struct switches {
 [[nodiscard]] inline trainer_traits traits(const switches& rules = {})
 {
   using namespace amp_rules;
+  if (!rules.halves)
+    return {.activation_bytes = 4,
+            .weight_bytes = 4,
+            .gradient_bytes = 4,
+            .tied_bytes = 4,
+            .fuses_attention = fuses_attention,
+            .hides_sums = rules.hides_sums};
   return {.activation_bytes = bytes_of_activation,
           .sums = sum_route::ring,
           .weight_bytes = bytes_of_weight,
@@ -151,15 +159,15 @@ struct forward_seconds {
 };
 
 /// Weights and bytes of the 30 parts on one of `tensor` ranks, from the shape.
-inline void add_bytes(model_profile& profile, std::uint32_t tensor)
+inline void add_bytes(model_profile& profile, std::uint32_t tensor, const switches& rules)
 {
   using namespace amp_rules;
-  const trained_model by_shape{gpt2_shape(), traits()};
+  const trained_model by_shape{gpt2_shape(), traits(rules)};
   const std::vector<model_part> of_layers =
       parts_of(by_shape, {.tensor = tensor, .stages = static_cast<std::uint32_t>(layers)});
   const model_part& layer = of_layers[1];
   const std::uint64_t stream = layer.boundary.count();
-  const std::uint64_t of_logits = bytes_of_activation * amp_rules::sequence * vocabulary / tensor;
+  const std::uint64_t of_logits = by_shape.trainer.activation_bytes * amp_rules::sequence * vocabulary / tensor;
   profiled_weights weights{.tensor = tensor, .elements = std::vector<std::vector<std::uint64_t>>(parts)};
   for (const workload::transformer_tensor& it : workload::tensors_of(by_shape.shape)) {
     std::size_t part = parts - 3;  // the final norm
@@ -195,7 +203,7 @@ inline void add_bytes(model_profile& profile, std::uint32_t tensor)
   }
   for (const forward_seconds& it : measured) {
     const bool is_new = std::ranges::none_of(profile.sizes, [&](const auto& of) { return of.tensor == it.tensor; });
-    if (is_new) add_bytes(profile, it.tensor);
+    if (is_new) add_bytes(profile, it.tensor, rules);
     profiled_times times{.kind = it.kind, .tensor = it.tensor, .rows = rows_of_profile};
     for (const double forward : it.of_parts)
       times.of_parts.push_back({forward, backward_computing * forward / 2, backward_computing * forward / 2});

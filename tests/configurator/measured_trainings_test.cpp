@@ -166,14 +166,18 @@ TEST_CASE("predicted steps of AMP's trainings are in the measured order", "[conf
   const std::vector<measured_training> rows = read_trainings(measured("amp_homogeneous.csv"));
   REQUIRE(rows.size() == 52);
   const prediction_of usual{{}};
-  std::printf("cut, micro-batch, tensor x replicas x stages: predicted, measured [s], predicted over measured\n");
+  const prediction_of single{{.halves = false}};
+  std::printf(
+      "cut, micro-batch, tensor x replicas x stages: measured, predicted [s], predicted over measured, and both "
+      "of float32 throughout\n");
   for (const measured_training& it : rows) {
-    const double predicted = usual.seconds(it);
+    const double predicted = usual.seconds(it), of_single = single.seconds(it);
     std::string cut;
     for (const std::uint64_t first : it.cut) cut += std::to_string(first) + ' ';
-    std::printf("%-48s %3llu  %u x %2u x %2u  %8.3f %8.3f %7.3f\n", cut.c_str(),
-                static_cast<unsigned long long>(it.micro_batch), it.tensor, it.replicas, it.stages, predicted,
-                it.seconds, it.failed() ? 0 : predicted / it.seconds);
+    std::printf("%-48s %3llu  %u x %2u x %2u  %8.3f %8.3f %7.3f %8.3f %7.3f\n", cut.c_str(),
+                static_cast<unsigned long long>(it.micro_batch), it.tensor, it.replicas, it.stages, it.seconds,
+                predicted, it.failed() ? 0 : predicted / it.seconds, of_single,
+                it.failed() ? 0 : of_single / it.seconds);
   }
   std::printf("%-34s %9s %13s %13s %9s %9s\n", "", "spearman", "first/best", "of two/best", "log error", "ratio");
   const quality found = quality_of(rows, {});
@@ -186,6 +190,7 @@ TEST_CASE("predicted steps of AMP's trainings are in the measured order", "[conf
   print("no latency", quality_of(rows, {.latency = false}));
   print("no tie", quality_of(rows, {.tie = false}));
   print("gradients of 2 bytes", quality_of(rows, {.wide_sums = false}));
+  print("float32 throughout (version 2)", quality_of(rows, {.halves = false}));
   print("no updates", quality_of(rows, {.updates = false}));
   print("sums under backward runs", quality_of(rows, {.hides_sums = true}));
   write_figures(found);
@@ -197,29 +202,33 @@ TEST_CASE("predicted steps of AMP's trainings are in the measured order", "[conf
 
 TEST_CASE("trainings of AMP that failed are among those that need most bytes", "[configurator]")
 {
-  const prediction_of usual{{}};
-  std::vector<double> failed, ran;
-  for (const measured_training& it : read_trainings(measured("amp_homogeneous.csv")))
-    (it.failed() ? failed : ran).push_back(usual.bytes_of_device(it));
-  double above = 0;
-  for (const double of_failed : failed)
-    for (const double of_ran : ran) above += of_failed > of_ran ? 1 : of_failed == of_ran ? 0.5 : 0;
-  const double area = above / static_cast<double>(failed.size() * ran.size());
-  const auto over_device = [](const std::vector<double>& of) {
-    return std::ranges::count_if(of, [](double it) { return it > static_cast<double>(amp_rules::t4_bytes); });
-  };
-  std::printf("failed rows: AUC of bytes %.3f; above %.2f GB of a T4: %d of %zu that failed, %d of %zu that ran\n",
-              area, static_cast<double>(amp_rules::t4_bytes) / 1e9, static_cast<int>(over_device(failed)),
-              failed.size(), static_cast<int>(over_device(ran)), ran.size());
-  std::printf("bytes of failed rows:");
-  std::ranges::sort(failed);
-  std::ranges::sort(ran);
-  for (const double it : failed) std::printf(" %.2f", it / 1e9);
-  std::printf(" GB; largest that ran:");
-  for (std::size_t it = ran.size() - std::min<std::size_t>(8, ran.size()); it < ran.size(); ++it)
-    std::printf(" %.2f", ran[it] / 1e9);
-  std::printf(" GB\n");
-  CHECK(area >= 0.9);
+  for (const bool halves : {true, false}) {
+    const prediction_of usual{{.halves = halves}};
+    std::vector<double> failed, ran;
+    for (const measured_training& it : read_trainings(measured("amp_homogeneous.csv")))
+      (it.failed() ? failed : ran).push_back(usual.bytes_of_device(it));
+    double above = 0;
+    for (const double of_failed : failed)
+      for (const double of_ran : ran) above += of_failed > of_ran ? 1 : of_failed == of_ran ? 0.5 : 0;
+    const double area = above / static_cast<double>(failed.size() * ran.size());
+    const auto over_device = [](const std::vector<double>& of) {
+      return std::ranges::count_if(of, [](double it) { return it > static_cast<double>(amp_rules::t4_bytes); });
+    };
+    std::printf(
+        "%s: AUC of bytes of failed rows %.3f; above %.2f GB of a T4: %d of %zu that failed, %d of %zu that ran\n",
+        halves ? "all rules" : "float32 throughout", area, static_cast<double>(amp_rules::t4_bytes) / 1e9,
+        static_cast<int>(over_device(failed)), failed.size(), static_cast<int>(over_device(ran)), ran.size());
+    std::printf("bytes of failed rows:");
+    std::ranges::sort(failed);
+    std::ranges::sort(ran);
+    for (const double it : failed) std::printf(" %.2f", it / 1e9);
+    std::printf(" GB; largest that ran:");
+    for (std::size_t it = ran.size() - std::min<std::size_t>(8, ran.size()); it < ran.size(); ++it)
+      std::printf(" %.2f", ran[it] / 1e9);
+    std::printf(" GB\n");
+    CHECK(area >= 0.9);
+    CHECK((over_device(ran) == 0) == halves);  // numbers of 4 bytes would not have fitted where they ran
+  }
 }
 
 TEST_CASE("AMP's trainings can be described for nodes that differ, each with its own times", "[configurator]")
