@@ -105,9 +105,15 @@ TEST_CASE("times and sizes are on the line through the nearest measured micro-ba
   }
   CHECK(forward(larger, 6) == Catch::Approx(5e-3));
   CHECK(forward(larger, 10) == Catch::Approx(4.5e-3));
-  CHECK(forward(larger, 16) == Catch::Approx(3e-3));
-  CHECK(forward(larger, 400) == 0);
+  CHECK(forward(larger, 16) == Catch::Approx(4e-3));  // more rows never take less than the last ones
+  CHECK(forward(larger, 400) == Catch::Approx(4e-3));
   CHECK(forward(larger, 2) == Catch::Approx(3e-3));
+  model_profile steep = profile;  // on the line, 1 of 4 and 8 rows would take no time
+  for (profiled_times& times : steep.times) times.rows = times.rows == 1 ? 4 : 8;
+  steep.times[0].of_parts[1].forward = 1e-3;
+  CHECK(forward(steep, 1) == Catch::Approx(0.25e-3));
+  CHECK(forward(steep, 5) == Catch::Approx(2e-3));
+  CHECK(forward(steep, 12) == Catch::Approx(9e-3));
   model_profile fewer = profile;
   std::erase_if(fewer.times, [](const profiled_times& it) { return it.rows == 1; });
   std::erase_if(fewer.sizes, [](const profiled_sizes& it) { return it.rows == 1; });
@@ -226,6 +232,18 @@ TEST_CASE("the bytes of a profile are those that a plan needs", "[configurator]"
   for (std::size_t stage = 0; stage < 2; ++stage)
     CHECK(after.stages[stage].leases ==
           align_up(before.stages[stage].leases + bytes{2} * parts_of(model, halves)[stage].parameters, bytes{256}));
+  // Weights of 4 bytes have no masters. Replicas divide masters, and with ZeRO 1 and 2 no weights.
+  const trained_model single{table_layers_head(), {.weight_bytes = 4, .gradient_bytes = 4}};
+  const auto beside = [&](std::uint32_t zero, bool on_host) {
+    parallel_plan plan = on_first_devices({.replicas = 4, .states_on_host = on_host, .zero = zero});
+    return work(plan, single).beside[0].count();
+  };
+  const std::uint64_t each = parts_of(single, {}).front().parameters, share = (each + 3) / 4;
+  CHECK(beside(0, false) == 0);
+  CHECK(beside(0, true) == 4 * each);
+  CHECK(beside(1, false) == 4 * each - 4 * share);
+  CHECK(beside(2, false) == 2 * each - 2 * share);
+  CHECK(beside(3, false) == 0);
   // Without ZeRO a replica has all states. With ZeRO 1 two of them have a half each.
   model_profile large = table_layers_head();
   large.tie.reset();
@@ -282,6 +300,12 @@ TEST_CASE("a profile that cannot be is refused in one sentence", "[configurator]
   CHECK_THAT(refusal([](model_profile& it) { it.times[0].of_parts[2].forward = -1; }),
              says("times.fast.1 x 1 has a time"));
   CHECK_THAT(refusal([](model_profile& it) { it.times[0].kind.clear(); }), says("a kind of device without a name"));
+  CHECK_THAT(refusal([](model_profile& it) { it.times[0].kind = "g4dn.12xlarge"; }), says("without . and ["));
+  CHECK_THAT(refusal([](model_profile& it) {
+               it.weights[0].elements[1] = {UINT64_MAX, 5};
+             }),
+             says("weights.1 has a tensor that no part has"));
+  CHECK_THAT(refusal([](model_profile& it) { it.weights[0].elements[1] = {0}; }), says("or leave it out"));
   CHECK_THAT(refusal([](model_profile& it) { it.weights[1].tensor = 4; }), says("weights.4 is of a degree without"));
   CHECK_THAT(refusal([](model_profile& it) { it.tie->last_part = 9; }), says("tie names no two parts"));
   CHECK_THAT(refusal([](model_profile& it) { it.tie->elements = 999; }), says("part 0 has no tensor of so many"));

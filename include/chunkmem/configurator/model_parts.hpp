@@ -128,7 +128,7 @@ namespace detail {
         const bool is_second = profile.tie && unit == profile.tie->last_part &&
                                profile.tie->is_within(borders[part], borders[part + 1]) &&
                                elements == profile.tie->share(plan.tensor);
-        if (elements > 0 && !is_second) parts[part].push_back(elements);
+        if (!is_second) parts[part].push_back(elements);
       }
   return parts;
 }

@@ -106,7 +106,8 @@ struct profiled_tie {
 /// A model as measured: its parts in the order of a forward run, with their seconds and bytes.
 ///
 /// Between two measured micro-batches a number is on the line through them. Beyond them it is on the line through the
-/// two nearest, and never below 0. Of one measured micro-batch it is proportional to the rows.
+/// two nearest, but within two bounds: fewer rows take at least their share of the nearest number, and more rows at
+/// least all of it. Of one measured micro-batch a number is proportional to the rows.
 ///
 /// Where `times_have_sums`, times at a tensor-parallel degree t above 1 contain the sums over the ranks that share a
 /// part, as a node of that kind has them, and nothing is added inside a node. Each run of ranks of several nodes takes
@@ -220,7 +221,9 @@ struct model_profile {
     const auto wanted = static_cast<double>(rows);
     if (other == nullptr) return number(*one) * wanted / static_cast<double>(one->rows);
     const double slope = (number(*other) - number(*one)) / distance(one, static_cast<double>(other->rows));
-    return std::max(0.0, number(*one) + slope * distance(one, wanted));
+    const double on_line = number(*one) + slope * distance(one, wanted);
+    if (below != nullptr && above != nullptr) return on_line;
+    return std::max(on_line, number(*one) * std::min(1.0, wanted / static_cast<double>(one->rows)));
   }
 };
 
@@ -231,6 +234,8 @@ struct profile_problem {
   std::string key;  ///< empty: nothing
   std::string why;
 };
+
+inline constexpr std::uint64_t most_elements = 1'000'000'000'000;  // of a tensor: sums of them do not wrap
 
 [[nodiscard]] inline std::string text_of_size(std::uint32_t tensor, std::uint64_t rows)
 {
@@ -280,11 +285,19 @@ template <class Entry, class Key, class IsSame, class Lengths>
         },
         [](const auto& of) { return lengths{of.of_parts.size()}; });
   if (!found.key.empty()) return found;
+  for (const profiled_weights& of : it.weights)
+    for (const std::vector<std::uint64_t>& tensors : of.elements)
+      for (const std::uint64_t elements : tensors)
+        if (elements == 0 || elements > most_elements)
+          return {"weights." + std::to_string(of.tensor),
+                  "has a tensor that no part has (give it from 1 to 1e12 elements, or leave it out)"};
   for (const profiled_sizes& of : it.sizes)
     if (of.rows == 0) return {key_of_sizes(of), "is for 0 rows (give one or more)"};
   for (const profiled_times& of : it.times) {
     if (of.rows == 0) return {key_of_times(of), "is for 0 rows (give one or more)"};
     if (of.kind.empty()) return {"times", "has a kind of device without a name (give it that of its nodes)"};
+    if (of.kind.find_first_of(".[") != of.kind.npos)
+      return {"times", "has the kind of device \"" + of.kind + "\" (give it a name without . and [)"};
     for (const run_seconds& run : of.of_parts)
       for (const double seconds : {run.forward, run.backward_input, run.backward_weight})
         if (!(seconds >= 0 && seconds < 1e6))

@@ -32,8 +32,8 @@ struct planned_work {
   /// by part: inputs, and what runs save and work with; model data is in chunks, and counts nothing here
   std::vector<pipeline::part_memory> parts;
   bytes chunk{};  ///< of model data
-  /// by stage: what a rank holds on its device beside all of this, from the begin to the end: gradients of 4 bytes
-  /// whose weights have 2, less the 2 bytes that are in chunks
+  /// by stage: what a rank holds on its device beside all of this, from the begin to the end: of weights and gradients
+  /// of 4 bytes those that chunks have not, which have 2 of each and masters
   std::vector<bytes> beside{};
 
   /// Of the boundaries between parts, as boundary_buffers wants them.
@@ -61,6 +61,25 @@ struct planned_work {
   return align_up(frame_limits::largest_of_body(sizes), bytes{grain});
 }
 
+namespace detail {
+
+/// Of weights and gradients of 4 bytes those that chunks have not. These have 2 of each number, and masters of 4, which a
+/// trainer with such weights does without.
+[[nodiscard]] inline bytes beside_chunks(const trainer_traits& trainer, const parallel_plan& plan,
+                                         std::uint64_t parameters)
+{
+  const auto share = [&](bool is_divided) {
+    return is_divided ? parameters / plan.replicas + (parameters % plan.replicas > 0 ? 1 : 0) : parameters;
+  };
+  bytes all{};
+  if (trainer.gradient_bytes == 4) all += bytes{2} * share(plan.zero > 1);
+  if (trainer.weight_bytes == 4) all += bytes{2} * share(plan.zero > 2);
+  if (trainer.weight_bytes == 4 && !plan.states_on_host) all -= bytes{4} * share(plan.zero > 0);
+  return all;
+}
+
+}  // namespace detail
+
 /// The work of a plan. @param batches   of the schedule
 /// @throws config_error   no such shape, or a schedule that cannot be; size_overflow
 /// Cost: O(steps of the schedule + tensors)
@@ -76,11 +95,9 @@ struct planned_work {
   work.chunk = planned_chunk(work.tensors, plan.replicas);
   bytes input = model.profile ? model.profile->input_of_row * plan.micro_batch
                               : bytes{sizeof(std::uint32_t)} * plan.micro_batch * model.shape.sequence;
-  const bool has_wide_sums = model.trainer.gradient_bytes > model.trainer.weight_bytes;
   work.beside.resize(plan.stages);
   for (const model_part& it : parts_of(model, plan)) {
-    const std::uint64_t own = plan.zero > 1 ? it.parameters / plan.replicas : it.parameters;
-    if (has_wide_sums) work.beside[work.schedule.owners[work.parts.size()]] += bytes{2} * own;
+    work.beside[work.schedule.owners[work.parts.size()]] += detail::beside_chunks(model.trainer, plan, it.parameters);
     pipeline::part_memory memory;
     memory.input = input;
     memory.saved = it.kept;
