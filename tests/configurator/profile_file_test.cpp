@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <chunkmem/configurator/cluster.hpp>
 #include <chunkmem/configurator/model_profile.hpp>
+#include <chunkmem/configurator/plan_file.hpp>
 #include <chunkmem/configurator/profile_file.hpp>
+#include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
 
@@ -8,6 +11,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 namespace profile_file_test {
 
@@ -59,6 +63,19 @@ TEST_CASE("a profile that is written reads back as the same", "[configurator]")
   profile.times_have_sums = false;
   profile.weights[0].elements[1].clear();  // a part without weights
   CHECK(parse_profile(profile_text(profile, "measured"), "p.json") == profile);
+  CHECK_THROWS_WITH(profile_text(profile, ""), ContainsSubstring("without a source"));
+}
+
+TEST_CASE("a plan for a profile is one for its file, in which times lie by kind", "[configurator]")
+{
+  model_profile profile = two_parts();
+  std::swap(profile.times[1], profile.times[2]);
+  const model_profile read = parse_profile(profile_text(profile, "measured"), "p.json");
+  CHECK(read == two_parts());
+  const auto model = [](const model_profile& of) { return subject_of(trained_model{of}, cluster{}).model; };
+  CHECK(model(read) == model(profile));
+  profile.times[0].rows = 2;
+  CHECK(model(read) != model(profile));
 }
 
 TEST_CASE("a backward run that was measured as a whole has a half for each gradient", "[configurator]")

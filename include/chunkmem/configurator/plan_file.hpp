@@ -11,11 +11,14 @@
 #include <chunkmem/workload/json_fields.hpp>
 #include <chunkmem/workload/transformer.hpp>
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -36,9 +39,12 @@ struct plan_subject {
 
 namespace detail {
 
-/// Names of parts do not count.
-inline void add_profile(collective::fingerprint& to, const model_profile& profile)
+/// Names of parts do not count, nor does the order of measurements.
+inline void add_profile(collective::fingerprint& to, model_profile profile)
 {
+  std::ranges::sort(profile.weights, {}, &profiled_weights::tensor);
+  std::ranges::sort(profile.sizes, {}, [](const auto& it) { return std::pair{it.tensor, it.rows}; });
+  std::ranges::sort(profile.times, {}, [](const auto& it) { return std::tuple{it.kind, it.tensor, it.rows}; });
   const auto add = [&](double number) { to.add(std::bit_cast<std::uint64_t>(number)); };
   const auto add_all = [&](const std::vector<std::uint64_t>& numbers) {
     to.add(numbers.size());

@@ -3,6 +3,7 @@
 
 #include <chunkmem/configurator/model_profile.hpp>
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/workload/json_fields.hpp>
 
 #include <charconv>
@@ -176,11 +177,12 @@ template <class Numbers>
   return detail::profile_of(workload::json_fields::of_file(path, detail::profile_limits));
 }
 
-/// The text of a profile's file, which parse_profile reads back to the same profile.
-/// @param source   where its numbers are from, in words   @throws config_error   as check
+/// The text of a profile's file. parse_profile reads it back to the same profile, with times in the order of kinds.
+/// @param source   where its numbers are from, in words   @throws config_error   as check, or no source
 [[nodiscard]] inline std::string profile_text(const model_profile& profile, std::string_view source)
 {
   profile.check();
+  if (source.empty()) throw config_error{"a file of a profile without a source (say where its numbers are from)"};
   nlohmann::ordered_json all;
   all["format"] = detail::profile_format;
   all["name"] = profile.name;
