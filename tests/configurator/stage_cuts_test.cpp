@@ -202,6 +202,20 @@ TEST_CASE("cuts of random chains are the fastest of all", "[configurator]")
   }
 }
 
+TEST_CASE("stages that cannot be are left out, and no stages are found where every cut has one", "[configurator]")
+{
+  const double never = std::numeric_limits<double>::infinity();
+  const auto long_ones = [&](const cut_stage& it) { return it.end - it.first < 3 ? never : 1.0; };
+  CHECK(cut_chain(6, 2, false, long_ones).cuts() == std::vector<std::uint64_t>{3});
+  const chain_cuts none = cut_chain(5, 2, false, long_ones);
+  CHECK(none.seconds == never);
+  CHECK(none.stages.empty());
+  const model_profile profile = profile_of_graph(
+      "node1 -- a -- forward_compute_time=1, backward_compute_time=1, activation_size=1, parameter_size=4\n", "g",
+      {.kind = "k"});
+  CHECK_THROWS_WITH(streamed_stages(profile, {.kind = "k"}), ContainsSubstring("links have no rate"));
+}
+
 TEST_CASE("a graph of operators that branches is cut where all that is read later is sent", "[configurator]")
 {
   // The input goes to 2 and 3, whose outputs meet in 4; 2 is read by 5 too.
@@ -231,8 +245,9 @@ TEST_CASE("a graph of operators that branches is cut where all that is read late
       return std::string{refused.what()};
     }
   };
-  CHECK_THAT(refusal(""), ContainsSubstring("it has no operators"));
-  CHECK_THAT(refusal(text + "\tnode5 -- node4\n"), ContainsSubstring("its operators wait for each other"));
+  CHECK_THAT(refusal(""), ContainsSubstring("it has no operators (give a line for each)"));
+  CHECK_THAT(refusal(text + "\tnode5 -- node4\n"), ContainsSubstring("wait for each other (remove the circle)"));
+  CHECK_THROWS_WITH(profile_of_graph(text, "g", {.kind = "k", .weight_bytes = 0}), ContainsSubstring("0 bytes"));
   CHECK_THAT(refusal(text + "\tnode5 -- node6\n"), ContainsSubstring("line 12 has an edge of an operator that is not"));
   CHECK_THAT(refusal(text + "hello\n"), ContainsSubstring("line 12 does not begin with an operator"));
   CHECK_THAT(refusal("node1 -- a -- forward_compute_time=1\n"), ContainsSubstring("line 1 lacks a number"));

@@ -100,8 +100,8 @@ class graph_reader {
     do {
       double number = 0;
       const auto [end, wrong] = std::from_chars(words.data(), words.data() + words.size(), number);
-      if (wrong != std::errc{} || !(number >= 0 && number < 1e15)) refuse("has a number that cannot be");
       sum += number;
+      if (wrong != std::errc{} || !(number >= 0 && sum < 1e15)) refuse("has a number that cannot be");
       words.remove_prefix(static_cast<std::size_t>(end - words.data()));
       if (is_list && words.starts_with("; ")) words.remove_prefix(2);
     } while (is_list && !words.empty() && words.front() != ']');
@@ -159,11 +159,13 @@ inline void drop_inputs(std::map<std::uint64_t, graph_operator>& graph)
 ///
 /// @param file   a name for messages
 /// @throws format_error   one sentence with the line that is wrong, or a graph with a circle or without operators
+/// @throws config_error   a measurement without rows, a kind, or bytes of a weight; a time that no run takes
 /// Cost: O(operators^2 + edges)
 /// Source: the profiles of PipeDream (Narayanan et al. 2019, SOSP)
 [[nodiscard]] inline model_profile profile_of_graph(std::string_view text, std::string_view file,
                                                     const graph_measurement& measured)
 {
+  if (measured.weight_bytes == 0) throw config_error{"a graph of operators whose weights have 0 bytes (give 2, or 4)"};
   auto graph = detail::graph_reader{file}.read(text);
   detail::drop_inputs(graph);
   model_profile made{.name = std::string{file}, .parts = {}};
@@ -197,8 +199,8 @@ inline void drop_inputs(std::map<std::uint64_t, graph_operator>& graph)
   }
   if (made.parts.empty() || made.parts.size() != graph.size())
     throw format_error{error_text{} << "chunkmem: " << file << " cannot be used: "
-                                    << (graph.empty() ? "it has no operators" : "its operators wait for each other")
-                                    << " (give a graph without a circle)"};
+                                    << (graph.empty() ? "it has no operators (give a line for each)"
+                                                      : "its operators wait for each other (remove the circle)")};
   made.weights.push_back(std::move(weights));
   made.sizes.push_back(std::move(sizes));
   made.times.push_back(std::move(times));

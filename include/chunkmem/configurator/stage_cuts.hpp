@@ -51,7 +51,7 @@ struct chain_cuts {
 /// Cuts a chain so that its slowest stage is as fast as any cut makes it, over all machines.
 ///
 /// A dynamic program over the units and machines so far: exact for every `seconds`. Of equal cuts, one with short first
-/// stages is found.
+/// stages is found. A stage that cannot be takes infinite seconds; where every cut has one, no stages are found.
 ///
 ///     const chain_cuts straight = cut_chain(40, 4, false, seconds);  // 4 stages of one machine each
 ///
@@ -84,6 +84,7 @@ template <class Seconds>
           if (slowest < it.seconds) it = {slowest, last};
         }
   chain_cuts found{.seconds = at(machines, units).seconds};
+  if (found.seconds == std::numeric_limits<double>::infinity()) return found;
   for (std::size_t end = units, used = machines; end > 0;) {
     const cut_stage& last = at(static_cast<std::uint32_t>(used), end).last;
     found.stages.insert(found.stages.begin(), last);
@@ -115,9 +116,11 @@ struct streamed_machines {
 /// Source: PipeDream (Narayanan et al. 2019, SOSP). Cost: O(1) for a stage
 class streamed_stages {
  public:
-  /// @throws config_error   the profile has no such kind
+  /// @throws config_error   the profile has no such kind, or the link no rate
   streamed_stages(const model_profile& profile, const streamed_machines& machines) : machines_{machines}
   {
+    if (!(machines.bytes_per_second > 0))
+      throw config_error{"machines whose links have no rate (give bytes_per_second)"};
     work_.push_back(0);
     weights_.push_back(0);
     boundaries_.push_back(0);
