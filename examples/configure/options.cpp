@@ -109,6 +109,8 @@ options parse_options(int count, const char* const* arguments)
     throw problem{"--sums '" + raw.sums + "' is unknown: choose ring or direct"};
   if (raw.sums == "direct") out.trainer.sums = configurator::sum_route::direct;
   if (!raw.profile.empty()) out.profile = raw.profile;
+  if (out.profile && !(raw.sequence.empty() && raw.activation_bytes.empty()))
+    throw problem{"--profile has times and bytes of its own: leave --sequence and --activation-bytes out"};
   if (!raw.plan.empty()) out.plan = raw.plan;
   if (!raw.plans.empty()) out.plans = raw.plans;
   if (!raw.trace.empty()) out.trace = raw.trace;
