@@ -120,7 +120,8 @@ void write_files(const options& chosen, const subject& of, const configurator::p
 }
 
 [[nodiscard]] configurator::trained_model model_of(const options& chosen,
-                                                   const chunkmem::workload::transformer_shape& shape)
+                                                   const chunkmem::workload::transformer_shape& shape,
+                                                   const configurator::cluster& whole)
 {
   if (!chosen.profile) return {shape, chosen.trainer};
   configurator::model_profile profile = configurator::read_profile(chosen.profile->string());
@@ -130,6 +131,11 @@ void write_files(const options& chosen, const subject& of, const configurator::p
     throw problem{"--profile '" + chosen.profile->string() + "' has " + std::to_string(layers) +
                   " layers, and --model " + chosen.model + " has " + std::to_string(shape.layers) +
                   " (give the model that was measured)"};
+  const std::vector<std::string> kinds = profile.kinds();
+  for (const configurator::cluster_node& it : whole.nodes)
+    if (std::ranges::find(kinds, it.kind) == kinds.end())
+      throw problem{"--profile '" + chosen.profile->string() + "' has no times for nodes of the kind \"" + it.kind +
+                    "\" (measure them there)"};
   return configurator::trained_model{std::move(profile), chosen.trainer, shape};
 }
 
@@ -138,7 +144,7 @@ int run(const options& chosen)
   const configurator::cluster whole = configurator::read_cluster(chosen.cluster.string());
   chunkmem::workload::transformer_shape shape = max_model::choose_model(chosen.model).shape;
   if (chosen.sequence != 0) shape.sequence = chosen.sequence;
-  const configurator::trained_model model = model_of(chosen, shape);
+  const configurator::trained_model model = model_of(chosen, shape, whole);
   const subject of{whole, model};
   std::cout << "cluster \"" << whole.name << "\" of " << whole.nodes.size() << " nodes and " << whole.ranks()
             << " devices, model " << chosen.model << ", " << chosen.space.rows << " rows of " << shape.sequence

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Constants and rules by which this library predicts the trainings that AMP measured (Li et al. 2022, arXiv
-// 2210.07297). None is fitted to the measured seconds. Version 1 was written down before a program read these; versions 2
-// and 3 changed rules after a result was seen.
+// 2210.07297). None is fitted to the measured seconds. Version 1 was written down before a program read these. Versions
+// 2 and 3 changed rules after a result was seen.
 //
 // Version 1: all but the rule below, in a commit before the first reading. A backward run took twice the forward
 // seconds, whatever was in them. Spearman 0.929, the best of the first two 1.025, the first 1.100, median error 0.350.

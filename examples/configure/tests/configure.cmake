@@ -54,6 +54,11 @@ file(WRITE "${FOLDER}/profile.json"
 set(profiled --cluster "${cluster}" --rows 64 --schedules 1f1b --profile "${FOLDER}/profile.json")
 refuses("has 24 layers, and --model PatrickStar/GPT2_1B has 20" ${profiled} --model PatrickStar/GPT2_1B)
 refuses("leave --sequence and --activation-bytes out" ${profiled} --model PatrickStar/GPT2small --sequence 512)
+file(READ "${FOLDER}/profile.json" other_kind)
+string(REPLACE "a100" "h100" other_kind "${other_kind}")
+file(WRITE "${FOLDER}/h100.json" "${other_kind}")
+refuses("no times for nodes of the kind \"a100\"" --cluster "${cluster}" --rows 64 --model PatrickStar/GPT2small
+        --profile "${FOLDER}/h100.json")
 execute_process(COMMAND "${PROGRAM}" --quiet ${profiled} --model PatrickStar/GPT2small OUTPUT_VARIABLE printed RESULT_VARIABLE failed)
 if(failed OR NOT printed MATCHES " 192 +42[.]67 ") # 64 rows of 24 layers of two seconds, on 16 devices
   message(SEND_ERROR "configure with a profile ended with '${failed}' and printed:\n${printed}")

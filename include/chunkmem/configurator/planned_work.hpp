@@ -63,8 +63,8 @@ struct planned_work {
 
 namespace detail {
 
-/// Of weights and gradients of 4 bytes those that chunks have not. These have 2 of each number, and masters of 4, which a
-/// trainer with such weights does without.
+/// Of weights and gradients of 4 bytes those that chunks have not. These have 2 of each number, and masters of 4, which
+/// a trainer with such weights does without.
 [[nodiscard]] inline bytes beside_chunks(const trainer_traits& trainer, const parallel_plan& plan,
                                          std::uint64_t parameters)
 {
