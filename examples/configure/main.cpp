@@ -11,12 +11,16 @@
 #include "../schedule/trace.hpp"
 
 #include <chunkmem/configurator/cluster_file.hpp>
+#include <chunkmem/configurator/model_profile.hpp>
 #include <chunkmem/configurator/parallel_plan.hpp>
 #include <chunkmem/configurator/plan_file.hpp>
 #include <chunkmem/configurator/plan_search.hpp>
+#include <chunkmem/configurator/profile_file.hpp>
 #include <chunkmem/configurator/step_latency.hpp>
+#include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/pipeline/pipeline_timeline.hpp>
 #include <chunkmem/workload/named_transformers.hpp>
+#include <chunkmem/workload/transformer.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -115,12 +119,32 @@ void write_files(const options& chosen, const subject& of, const configurator::p
   if (chosen.svg) write_file("--svg", *chosen.svg, picture_of(simulation_of(of, best->plan)));
 }
 
+[[nodiscard]] configurator::trained_model model_of(const options& chosen,
+                                                   const chunkmem::workload::transformer_shape& shape,
+                                                   const configurator::cluster& whole)
+{
+  if (!chosen.profile) return {shape, chosen.trainer};
+  configurator::model_profile profile = configurator::read_profile(chosen.profile->string());
+  std::uint64_t layers = 0;
+  for (const configurator::profiled_part& it : profile.parts) layers += it.layers;
+  if (layers != shape.layers)
+    throw problem{"--profile '" + chosen.profile->string() + "' has " + std::to_string(layers) +
+                  " layers, and --model " + chosen.model + " has " + std::to_string(shape.layers) +
+                  " (give the model that was measured)"};
+  const std::vector<std::string> kinds = profile.kinds();
+  for (const configurator::cluster_node& it : whole.nodes)
+    if (std::ranges::find(kinds, it.kind) == kinds.end())
+      throw problem{"--profile '" + chosen.profile->string() + "' has no times for nodes of the kind \"" + it.kind +
+                    "\" (measure them there)"};
+  return configurator::trained_model{std::move(profile), chosen.trainer, shape};
+}
+
 int run(const options& chosen)
 {
   const configurator::cluster whole = configurator::read_cluster(chosen.cluster.string());
   chunkmem::workload::transformer_shape shape = max_model::choose_model(chosen.model).shape;
   if (chosen.sequence != 0) shape.sequence = chosen.sequence;
-  const configurator::trained_model model{shape, chosen.trainer};
+  const configurator::trained_model model = model_of(chosen, shape, whole);
   const subject of{whole, model};
   std::cout << "cluster \"" << whole.name << "\" of " << whole.nodes.size() << " nodes and " << whole.ranks()
             << " devices, model " << chosen.model << ", " << chosen.space.rows << " rows of " << shape.sequence

@@ -20,8 +20,8 @@ namespace configurator {
 ///     if (free_bound{whole}.of(plan, parts_of(shape, plan)) > best) continue;  // the optimum is never cut off
 ///
 /// A stage runs all its micro-batches, and without several versions it first waits for the first forward run of the
-/// stages before it. Every device is as fast as the fastest, and every link that ranks add up over is as good as the
-/// best. Where all devices have a rank, one stage runs on the slowest.
+/// stages before it. Every device is as fast as the fastest, or as the fastest one that was measured, and every link
+/// that ranks add up over is as good as the best. Where all devices have a rank, one stage runs on the slowest.
 /// Cost: O(parts)
 class free_bound {
  public:
@@ -53,11 +53,15 @@ class free_bound {
       const model_part& it = parts[part];
       const double adding = added(plan, it);
       const std::uint32_t stage = owners[part];
-      const double all = it.forward_flops + it.backward_input_flops + it.backward_weight_flops;
-      flops[stage] += all;
-      work[stage] += all / fastest_ + (plan.recomputes ? 3 : 2) * adding;
+      const auto least = [&](auto seconds) {
+        double of_all = it.measured.empty() ? seconds(it.computing_on({}, fastest_)) : unmeasured;
+        for (const measured_runs& of_kind : it.measured) of_all = std::min(of_all, seconds(of_kind.seconds));
+        return of_all;
+      };
+      flops[stage] += it.forward_flops + it.backward_input_flops + it.backward_weight_flops;
+      work[stage] += least([](const run_seconds& runs) { return runs.sum(); }) + (plan.recomputes ? 3 : 2) * adding;
       if (begin[stage] < 0) begin[stage] = ahead;
-      ahead += it.forward_flops / fastest_ + adding;
+      ahead += least([](const run_seconds& runs) { return runs.forward; }) + adding;
     }
     double longest = 0;
     for (std::uint32_t stage = 0; stage < plan.stages; ++stage) {
@@ -73,10 +77,12 @@ class free_bound {
   /// The time in which ranks that share layers add up, on the best link.
   [[nodiscard]] double added(const parallel_plan& plan, const model_part& part) const
   {
-    if (plan.tensor == 1) return 0;
+    if (plan.tensor == 1 || part.measured_with_sums) return 0;
     const auto ranks = static_cast<double>(plan.tensor);
-    return part.all_reduces * 2 * (ranks - 1) * best_.seconds(static_cast<double>(part.boundary.count()) / ranks);
+    return part.all_reduces * 2 * (ranks - 1) * best_.seconds(static_cast<double>(part.summed.count()) / ranks);
   }
+
+  static constexpr double unmeasured = std::numeric_limits<double>::infinity();
 
   double fastest_ = 0;
   double slowest_ = std::numeric_limits<double>::infinity();

@@ -33,7 +33,7 @@ struct stage_memory {
   bytes states{};           ///< masters and moments, on this rank
   bytes gathered{};         ///< weights that are made whole from the shares of replicas
   bytes chunks{};           ///< all of weights, versions, gradients and states, in whole chunks
-  bytes boundaries{};       ///< between parts
+  bytes boundaries{};       ///< between parts, and what planned_work has beside
   bytes leases{};           ///< the most at once: boundaries, what runs save, and what they work with
   bytes smallest_device{};  ///< the least on which the plan runs: chunks come and go
   bytes smallest_host{};    ///< the least beside the device that the cluster has
@@ -97,7 +97,7 @@ namespace detail {
     return model.rehearse([&] { rank.take_all(boundaries); });
   };
   const manager_options options{.chunk_bytes = work.chunk};
-  if (work.plan.replicas == 1) {
+  if (work.plan.replicas == 1 || work.plan.zero == 0) {  // each replica has all states
     lone_model<backend::simulated> model{memory, options, gradient::separate{}, update_place(work.plan)};
     return need(model);
   }
@@ -176,7 +176,8 @@ enum class refused_stages : std::uint8_t {
   memory_proof proof{.fits = true, .why_not = {}, .why_class = {}, .stages = {}};
   for (std::uint32_t stage = 0; stage < work.plan.stages; ++stage) {
     const per_tier<bytes> room = room_of_stage(whole, work.plan, stage, beside);
-    const bytes boundaries = pipeline::boundary_buffers{work.schedule, stage, work.inputs()}.size();
+    const bytes beside_chunks = work.beside.empty() ? bytes{} : work.beside[stage];
+    const bytes boundaries = pipeline::boundary_buffers{work.schedule, stage, work.inputs()}.size() + beside_chunks;
     memory_requirement need;
     std::string why_not;
     try {  // the host has to hold what this device does not

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/pipeline/make_schedule.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
 #include <chunkmem/pipeline/schedule_generator.hpp>
 #include <chunkmem/pipeline/schedules.hpp>
 #include <chunkmem/pipeline/zero_bubble.hpp>
-#include <chunkmem/workload/transformer.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -48,7 +48,12 @@ struct parallel_plan {
   std::uint32_t parts = 1;      ///< of each stage: 2 for zb-v, 2 or more for interleaved
   bool recomputes = false;      ///< a layer keeps its input alone, and runs forward again
   bool states_on_host = false;  ///< masters and states, which the host updates
-  std::uint32_t zero = 1;       ///< what replicas divide: 1 states, 2 gradients too, 3 weights too (ZeRO)
+  /// what replicas divide (ZeRO): 0 nothing, each adds up all gradients and updates all weights, which this library's
+  /// trainers do not; 1 states; 2 gradients too; 3 weights too
+  std::uint32_t zero = 1;
+  /// Where the model is cut: the first layer of each part but the first one, of a profile the first part of it. Empty:
+  /// parts have as equal numbers of layers as there are.
+  std::vector<std::uint64_t> cuts{};
   /// The device of each rank, by its number in the cluster: element (replica * stages + stage) * tensor + member.
   std::vector<std::uint32_t> devices{};
 
@@ -66,9 +71,11 @@ struct parallel_plan {
 
   /// @param devices_there   of the cluster
   /// @throws config_error   one sentence: what cannot be, with the key of a plan's file, which is the member's name
-  void check(const workload::transformer_shape& shape, std::uint32_t devices_there) const
+  void check(const trained_model& model, std::uint32_t devices_there) const
   {
-    check_degrees(shape);
+    check_degrees();
+    check_shares(model);
+    check_cuts(model);
     if (std::uint64_t{tensor} * stages * replicas > devices_there)
       refuse("\"tensor\" x \"stages\" x \"replicas\" is ", tensor, " x ", stages, " x ", replicas, " ranks on ",
              devices_there, " devices (plan fewer ranks)");
@@ -96,7 +103,7 @@ struct parallel_plan {
     if (count % tensor != 0)
       refuse("\"tensor\" is ", tensor, ", which does not divide ", count, " ", what, " (plan a degree that does)");
   }
-  void check_degrees(const workload::transformer_shape& shape) const
+  void check_degrees() const
   {
     const auto require_one = [](const char* key, std::uint64_t value) {
       if (value == 0) refuse("\"", key, "\" is 0 (give 1 or more)");
@@ -107,16 +114,38 @@ struct parallel_plan {
     require_one("micro_batch", micro_batch);
     require_one("micro_batches", micro_batches);
     require_one("parts", parts);
-    require_share("heads", shape.heads);
-    require_share("key-value heads", shape.kv_heads);
-    if (zero < 1 || zero > 3) refuse("\"zero\" is ", zero, " (give 1, 2 or 3)");
+    if (zero > 3) refuse("\"zero\" is ", zero, " (give 0, 1, 2 or 3)");
     const bool is_divided = schedule == schedule_kind::interleaved || schedule == schedule_kind::zb_v;
     if (is_divided != (parts > 1) || (schedule == schedule_kind::zb_v && parts != 2))
       refuse("\"parts\" is ", parts, " with the schedule ", name_of(schedule),
              " (give 2 for zb-v, 2 or more for interleaved, and 1 for others)");
-    if (std::uint64_t{parts} * stages > shape.layers)
-      refuse("\"stages\" x \"parts\" is ", std::uint64_t{parts} * stages, ", and the model has ", shape.layers,
-             " layers: each part needs a layer (plan fewer stages)");
+  }
+  void check_shares(const trained_model& model) const
+  {
+    if (!model.profile) {
+      require_share("heads", model.shape.heads);
+      require_share("key-value heads", model.shape.kv_heads);
+    } else if (!model.profile->has_degree(tensor)) {
+      refuse("\"tensor\" is ", tensor, ", a degree that the profile \"", model.profile->name,
+             "\" does not have (measure it, or plan another one)");
+    }
+  }
+  void check_cuts(const trained_model& model) const
+  {
+    const std::uint64_t units = model.units();
+    const char* const what = model.profile ? " parts in its profile" : " layers";
+    const char* const one = model.profile ? "one" : "a layer";
+    if (std::uint64_t{parts} * stages > units)
+      refuse("\"stages\" x \"parts\" is ", std::uint64_t{parts} * stages, ", and the model has ", units, what,
+             ": each part needs ", one, " (plan fewer stages)");
+    if (cuts.empty()) return;
+    if (cuts.size() + 1 != all_parts())
+      refuse("\"cuts\" has ", cuts.size(), " elements for ", all_parts(), " parts (give the first ",
+             model.profile ? "part of the profile" : "layer", " of each part but the first one)");
+    for (std::size_t index = 0; index < cuts.size(); ++index)
+      if (cuts[index] <= (index == 0 ? 0 : cuts[index - 1]) || cuts[index] >= units)
+        refuse("\"cuts[", index, "]\" is ", cuts[index], ", which leaves a part without ", one,
+               " (give numbers that rise, from 1 to ", units - 1, ")");
   }
 };
 
@@ -135,6 +164,8 @@ struct parallel_plan {
   if (plan.recomputes) text += ", recompute";
   if (plan.states_on_host) text += ", states on the host";
   if (plan.replicas > 1) text += ", ZeRO " + std::to_string(plan.zero);
+  for (std::size_t index = 0; index < plan.cuts.size(); ++index)
+    text += (index == 0 ? ", cut at " : " ") + std::to_string(plan.cuts[index]);
   return text;
 }
 

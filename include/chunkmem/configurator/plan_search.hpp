@@ -134,7 +134,7 @@ class plan_search {
   {
     if (effort.best == 0) throw config_error{"a search that keeps 0 plans (keep one or more)"};
     const free_bound bound{whole};
-    for (plan_family& it : families_of(space, model.shape, whole.ranks())) {
+    for (plan_family& it : families_of(space, model, whole.ranks())) {
       families_.emplace_back();
       families_.back().plans = std::move(it.plans);
       for (std::size_t plan = 0; plan < families_.back().plans.size(); ++plan) {

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <chunkmem/configurator/parallel_plan.hpp>
+#include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/workload/transformer.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -55,7 +55,7 @@ namespace detail {
 
 /// Schedules and parts of a stage that a family can have.
 [[nodiscard]] inline std::vector<parallel_plan> scheduled(const parallel_plan& start, const plan_space& space,
-                                                          const workload::transformer_shape& shape)
+                                                          const trained_model& model)
 {
   std::vector<parallel_plan> all;
   const auto wants = [&](schedule_kind kind) {
@@ -71,7 +71,7 @@ namespace detail {
     if (is_interleaved && space.most_parts < 2) continue;
     const std::uint32_t most = is_interleaved ? space.most_parts : plan.schedule == schedule_kind::zb_v ? 2 : 1;
     for (plan.parts = most == 1 ? 1 : 2; plan.parts <= most; ++plan.parts)
-      if (std::uint64_t{plan.parts} * plan.stages <= shape.layers) all.push_back(plan);
+      if (std::uint64_t{plan.parts} * plan.stages <= model.units()) all.push_back(plan);
   }
   return all;
 }
@@ -101,17 +101,16 @@ inline void append_variants(std::vector<parallel_plan>& plans, const parallel_pl
 /// @param devices   of the cluster
 /// @throws config_error   no rows, or nothing divides the devices
 /// Cost: O(plans), of which there are some ten thousand for 1,024 devices
-[[nodiscard]] inline std::vector<plan_family> families_of(const plan_space& space,
-                                                          const workload::transformer_shape& shape,
+[[nodiscard]] inline std::vector<plan_family> families_of(const plan_space& space, const trained_model& model,
                                                           std::uint32_t devices)
 {
   if (space.rows == 0) throw config_error{"a batch of 0 rows (give one or more)"};
   std::vector<plan_family> all;
   for (const std::uint64_t tensor : detail::divisors_of(devices)) {
-    if ((tensor > 1 && !space.with_tensor) || shape.heads % tensor != 0 || shape.kv_heads % tensor != 0) continue;
+    if ((tensor > 1 && !space.with_tensor) || !model.has_degree(static_cast<std::uint32_t>(tensor))) continue;
     for (const std::uint64_t stages : detail::divisors_of(devices / tensor)) {
       const std::uint64_t replicas = devices / tensor / stages;
-      if (stages > shape.layers || space.rows % replicas != 0) continue;
+      if (stages > model.units() || space.rows % replicas != 0) continue;
       for (const std::uint64_t rows : detail::divisors_of(space.rows / replicas)) {
         parallel_plan start;
         start.tensor = static_cast<std::uint32_t>(tensor);
@@ -120,15 +119,15 @@ inline void append_variants(std::vector<parallel_plan>& plans, const parallel_pl
         start.micro_batch = rows;
         start.micro_batches = static_cast<std::uint32_t>(space.rows / replicas / rows);
         plan_family family;
-        for (const parallel_plan& plan : detail::scheduled(start, space, shape))
+        for (const parallel_plan& plan : detail::scheduled(start, space, model))
           detail::append_variants(family.plans, plan);
         if (!family.plans.empty()) all.push_back(std::move(family));
       }
     }
   }
   if (all.empty())
-    throw config_error{error_text{} << "chunkmem: no plan divides " << space.rows << " rows, " << shape.layers
-                                    << " layers and " << shape.heads << " heads over " << devices
+    throw config_error{error_text{} << "chunkmem: no plan divides " << space.rows << " rows, " << model.units()
+                                    << " layers and " << model.shape.heads << " heads over " << devices
                                     << " devices (give rows, layers or heads that can be divided so)"};
   return all;
 }

@@ -78,8 +78,9 @@ class planned_rank {
       if (work.schedule.gradient_sets > 1) next_.emplace(m, dtype::bfloat16);
     for (std::uint32_t part = 0; part < work.schedule.part_count(); ++part) {
       if (work.schedule.owners[part] != stage) continue;
+      std::vector<tensor<bf16>>& weights = parts_[part];       // none where a part has no weights
       for (const std::uint64_t elements : work.tensors[part])  // replicas add parts up one by one
-        parts_[part].push_back(m.template add<bf16>({elements}, role::parameter, group_id{has_replicas ? part : 0}));
+        weights.push_back(m.template add<bf16>({elements}, role::parameter, group_id{has_replicas ? part : 0}));
     }
     m.use(adam_);
   }

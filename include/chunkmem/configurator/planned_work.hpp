@@ -32,6 +32,9 @@ struct planned_work {
   /// by part: inputs, and what runs save and work with; model data is in chunks, and counts nothing here
   std::vector<pipeline::part_memory> parts;
   bytes chunk{};  ///< of model data
+  /// by stage: what a rank holds on its device beside all of this, from the begin to the end: of weights and gradients
+  /// of 4 bytes those that chunks have not, which have 2 of each and masters
+  std::vector<bytes> beside{};
 
   /// Of the boundaries between parts, as boundary_buffers wants them.
   [[nodiscard]] std::vector<bytes> inputs() const
@@ -58,6 +61,25 @@ struct planned_work {
   return align_up(frame_limits::largest_of_body(sizes), bytes{grain});
 }
 
+namespace detail {
+
+/// Of weights and gradients of 4 bytes those that chunks have not. These have 2 of each number, and masters of 4, which
+/// a trainer with such weights does without.
+[[nodiscard]] inline bytes beside_chunks(const trainer_traits& trainer, const parallel_plan& plan,
+                                         std::uint64_t parameters)
+{
+  const auto share = [&](bool is_divided) {
+    return is_divided ? parameters / plan.replicas + (parameters % plan.replicas > 0 ? 1 : 0) : parameters;
+  };
+  bytes all{};
+  if (trainer.gradient_bytes == 4) all += bytes{2} * share(plan.zero > 1);
+  if (trainer.weight_bytes == 4) all += bytes{2} * share(plan.zero > 2);
+  if (trainer.weight_bytes == 4 && !plan.states_on_host) all -= bytes{4} * share(plan.zero > 0);
+  return all;
+}
+
+}  // namespace detail
+
 /// The work of a plan. @param batches   of the schedule
 /// @throws config_error   no such shape, or a schedule that cannot be; size_overflow
 /// Cost: O(steps of the schedule + tensors)
@@ -66,18 +88,23 @@ struct planned_work {
 {
   planned_work work{.plan = plan,
                     .schedule = schedule_of(plan, seconds, batches),
-                    .tensors = tensors_of_parts(model.shape, plan),
+                    .tensors = tensors_of_parts(model, plan),
                     .parts = {},
-                    .chunk = {}};
+                    .chunk = {},
+                    .beside = {}};
   work.chunk = planned_chunk(work.tensors, plan.replicas);
-  const bytes tokens = bytes{sizeof(std::uint32_t)} * plan.micro_batch * model.shape.sequence;
+  bytes input = model.profile ? model.profile->input_of_row * plan.micro_batch
+                              : bytes{sizeof(std::uint32_t)} * plan.micro_batch * model.shape.sequence;
+  work.beside.resize(plan.stages);
   for (const model_part& it : parts_of(model, plan)) {
+    work.beside[work.schedule.owners[work.parts.size()]] += detail::beside_chunks(model.trainer, plan, it.parameters);
     pipeline::part_memory memory;
-    memory.input = work.parts.empty() ? tokens : it.boundary;
+    memory.input = input;
     memory.saved = it.kept;
     memory.kept_for_weights = it.kept;  // gradients of weights read what gradients of inputs read
     memory.forward_working = memory.backward_working = it.working;
     work.parts.push_back(memory);
+    input = it.boundary;
   }
   return work;
 }
