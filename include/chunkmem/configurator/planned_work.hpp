@@ -6,6 +6,7 @@
 #include <chunkmem/configurator/parallel_plan.hpp>
 #include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/pipeline/interruption.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
 #include <chunkmem/pipeline/replay_memory.hpp>
 #include <chunkmem/pipeline/schedule_generator.hpp>
@@ -31,7 +32,8 @@ struct planned_work {
   std::vector<std::vector<std::uint64_t>> tensors;  ///< elements of each weight, by part
   /// by part: inputs, and what runs save and work with; model data is in chunks, and counts nothing here
   std::vector<pipeline::part_memory> parts;
-  bytes chunk{};  ///< of model data
+  bytes chunk{};                  ///< of model data
+  pipeline::interruption stop{};  ///< ranks look at it before each step
 
   /// Of the boundaries between parts, as boundary_buffers wants them.
   [[nodiscard]] std::vector<bytes> inputs() const
@@ -58,17 +60,45 @@ struct planned_work {
   return align_up(frame_limits::largest_of_body(sizes), bytes{grain});
 }
 
-/// The work of a plan. @param batches   of the schedule
+/// Micro-batches with which a stage of so many shows what its ranks need: a beginning, one that repeats, and an end.
+[[nodiscard]] constexpr std::uint32_t few_micro_batches(std::uint32_t stages) noexcept
+{
+  return 6 * stages + 2;
+}
+
+/// The plan with as many micro-batches as a rehearsal takes a second for: all of a small model. More of them repeat the
+/// same steps, with the same leases and chunks. Where each micro-batch counts, as in gpipe, all stay.
+///
+///     const parallel_plan rehearsed = with_few_micro_batches(plan, shape);
+///     const memory_proof proof = prove_memory(whole, work_of(shape, rehearsed, seconds));
+///
+/// Which chunks a small device keeps may change from one micro-batch to the next, for long. So a plan with more of them
+/// may need some chunks more on its smallest device, where it has hardly room to work. Cost: O(tensors)
+[[nodiscard]] inline parallel_plan with_few_micro_batches(parallel_plan plan, const workload::transformer_shape& shape)
+{
+  constexpr std::size_t reads = std::size_t{1} << 14;  // of weights in all micro-batches
+  if (plan.schedule == schedule_kind::gpipe || plan.schedule == schedule_kind::zb_v) return plan;
+  const auto quick = static_cast<std::uint32_t>(reads / workload::tensors_of(shape).size());
+  const std::uint32_t few = std::max(few_micro_batches(plan.stages), quick);
+  const std::uint32_t unit = plan.schedule == schedule_kind::interleaved ? plan.stages : 1;
+  if (plan.micro_batches > few) plan.micro_batches = few + (plan.micro_batches - few) % unit;
+  return plan;
+}
+
+/// The work of a plan. @param batches   of the schedule   @param stop   for the schedule, and for ranks
 /// @throws config_error   no such shape, or a schedule that cannot be; size_overflow
+/// @throws pipeline::interrupted   the caller wants this
 /// Cost: O(steps of the schedule + tensors)
 [[nodiscard]] inline planned_work work_of(const trained_model& model, const parallel_plan& plan,
-                                          const pipeline::pass_seconds& seconds, std::uint32_t batches = 1)
+                                          const pipeline::pass_seconds& seconds, std::uint32_t batches = 1,
+                                          const pipeline::interruption& stop = {})
 {
   planned_work work{.plan = plan,
-                    .schedule = schedule_of(plan, seconds, batches),
+                    .schedule = schedule_of(plan, seconds, batches, stop),
                     .tensors = tensors_of_parts(model.shape, plan),
                     .parts = {},
-                    .chunk = {}};
+                    .chunk = {},
+                    .stop = stop};
   work.chunk = planned_chunk(work.tensors, plan.replicas);
   const bytes tokens = bytes{sizeof(std::uint32_t)} * plan.micro_batch * model.shape.sequence;
   for (const model_part& it : parts_of(model, plan)) {
