@@ -67,7 +67,7 @@ struct planned_work {
 }
 
 /// The plan with as many micro-batches as a rehearsal takes a second for: all of a small model. More of them repeat the
-/// same steps, with the same leases and chunks. Where each micro-batch counts, as in gpipe, all stay.
+/// same steps, with the same leases and chunks. Of gpipe, zb-v and 2bw all stay: their number counts there.
 ///
 ///     const parallel_plan rehearsed = with_few_micro_batches(plan, shape);
 ///     const memory_proof proof = prove_memory(whole, work_of(shape, rehearsed, seconds));
@@ -77,10 +77,11 @@ struct planned_work {
 [[nodiscard]] inline parallel_plan with_few_micro_batches(parallel_plan plan, const workload::transformer_shape& shape)
 {
   constexpr std::size_t reads = std::size_t{1} << 14;  // of weights in all micro-batches
-  if (plan.schedule == schedule_kind::gpipe || plan.schedule == schedule_kind::zb_v) return plan;
+  using enum schedule_kind;
+  if (plan.schedule == gpipe || plan.schedule == zb_v || plan.schedule == two_versions) return plan;
   const auto quick = static_cast<std::uint32_t>(reads / workload::tensors_of(shape).size());
   const std::uint32_t few = std::max(few_micro_batches(plan.stages), quick);
-  const std::uint32_t unit = plan.schedule == schedule_kind::interleaved ? plan.stages : 1;
+  const std::uint32_t unit = plan.schedule == interleaved ? plan.stages : 1;
   if (plan.micro_batches > few) plan.micro_batches = few + (plan.micro_batches - few) % unit;
   return plan;
 }

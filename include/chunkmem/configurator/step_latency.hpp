@@ -52,7 +52,8 @@ struct moved_bytes {
   [[nodiscard]] bool operator==(const moved_bytes&) const = default;
 };
 
-/// Steps that one simulation takes at most, some two million of all stages.
+/// Steps that one simulation takes at most, some two million of all stages. Orders of zb-v are searched for, which takes
+/// longer: of these an eighth.
 inline constexpr std::uint64_t most_simulated_steps = std::uint64_t{1} << 21;
 
 namespace detail {
@@ -84,7 +85,7 @@ class batch_simulation {
     }
     if (!can_be_simulated(all))
       throw config_error{error_text{} << "chunkmem: the steps of " << all << " micro-batches through "
-                                      << plan_.all_parts() << " parts do not repeat within " << most_simulated_steps
+                                      << plan_.all_parts() << " parts do not repeat within " << most_steps()
                                       << " steps, which are simulated at most (give a "
                                       << "micro-batch more rows)"};
     return simulate(all, costs, false).seconds;
@@ -97,12 +98,16 @@ class batch_simulation {
     double seconds = 0;
   };
 
+  [[nodiscard]] std::uint64_t most_steps() const noexcept
+  {
+    return plan_.schedule == schedule_kind::zb_v ? most_simulated_steps / 8 : most_simulated_steps;
+  }
   [[nodiscard]] bool flows() const noexcept { return plan_.schedule == schedule_kind::two_versions; }
   [[nodiscard]] bool can_be_simulated(std::uint32_t micro_batches) const
   {
     parallel_plan it = plan_;
     it.micro_batches = micro_batches;
-    return schedule_steps(it, flows() ? 4 : 1) <= most_simulated_steps;
+    return schedule_steps(it, flows() ? 4 : 1) <= most_steps();
   }
   /// Batches that follow each other take as long as what two more of them add.
   [[nodiscard]] simulated simulate(std::uint32_t micro_batches, const pipeline::pipeline_costs& costs, bool keep_steps)
