@@ -363,6 +363,7 @@ class plan_search {
     const std::uint32_t groups = plan.stages * plan.replicas;
     const bool is_small = groups > all_tried && groups <= small_cluster && of.places.size() > 1;
     try {
+      (void)with_few_micro_batches(plan, model_.shape);  // too many for a rehearsal are too many here
       for (const std::vector<std::uint32_t>& devices : of.places) {
         plan.devices = devices;
         const double seconds = is_small ? improve_places(plan, simulations_of_small, seconds_on) : seconds_on(plan);

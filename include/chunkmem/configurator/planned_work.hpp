@@ -6,6 +6,7 @@
 #include <chunkmem/configurator/parallel_plan.hpp>
 #include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/pipeline/interruption.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
 #include <chunkmem/pipeline/replay_memory.hpp>
@@ -13,6 +14,7 @@
 #include <chunkmem/tensor/gradient_measure.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <numeric>
 #include <utility>
@@ -73,13 +75,21 @@ struct planned_work {
 ///     const memory_proof proof = prove_memory(whole, work_of(shape, rehearsed, seconds));
 ///
 /// Which chunks a small device keeps may change from one micro-batch to the next, for long. So a plan with more of them
-/// may need some chunks more on its smallest device, where it has hardly room to work. Cost: O(tensors)
+/// may need some chunks more on its smallest device, where it has hardly room to work.
+/// @throws config_error   all of them stay, and take many seconds   Cost: O(tensors)
 [[nodiscard]] inline parallel_plan with_few_micro_batches(parallel_plan plan, const workload::transformer_shape& shape)
 {
-  constexpr std::size_t reads = std::size_t{1} << 14;  // of weights in all micro-batches
+  constexpr std::size_t reads = std::size_t{1} << 14, most_reads = 8 * reads;  // of weights in all micro-batches
+  const std::size_t tensors = workload::tensors_of(shape).size();
   using enum schedule_kind;
-  if (plan.schedule == gpipe || plan.schedule == zb_v || plan.schedule == two_versions) return plan;
-  const auto quick = static_cast<std::uint32_t>(reads / workload::tensors_of(shape).size());
+  if (plan.schedule == gpipe || plan.schedule == zb_v || plan.schedule == two_versions) {
+    if (plan.micro_batches <= most_reads / tensors) return plan;
+    throw config_error{error_text{} << "chunkmem: " << plan.micro_batches << " micro-batches of "
+                                    << name_of(plan.schedule) << " are too many for a rehearsal: at most "
+                                    << std::uint64_t{most_reads / tensors}
+                                    << " of this model take a few seconds (give a micro-batch more rows)"};
+  }
+  const auto quick = static_cast<std::uint32_t>(reads / tensors);
   const std::uint32_t few = std::max(few_micro_batches(plan.stages), quick);
   const std::uint32_t unit = plan.schedule == interleaved ? plan.stages : 1;
   if (plan.micro_batches > few) plan.micro_batches = few + (plan.micro_batches - few) % unit;
