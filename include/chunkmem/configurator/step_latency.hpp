@@ -52,8 +52,8 @@ struct moved_bytes {
   [[nodiscard]] bool operator==(const moved_bytes&) const = default;
 };
 
-/// Steps that one simulation takes at most, some two million of all stages. Orders of zb-v are searched for, which takes
-/// longer: of these an eighth.
+/// Steps that one simulation takes at most, some two million of all stages. Orders of zb-v are searched for, which
+/// takes longer: of these an eighth.
 inline constexpr std::uint64_t most_simulated_steps = std::uint64_t{1} << 21;
 
 namespace detail {
