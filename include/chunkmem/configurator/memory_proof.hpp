@@ -95,8 +95,8 @@ struct process_allowance {
 
 namespace detail {
 
-/// The places of states in a rehearsal, which asks for them anew for each size of a device that it tries: so the
-/// interruption is looked at between its trials, too.
+/// The places of states in a rehearsal, which asks for them before each replay of the step: so the interruption is
+/// looked at there, too.
 struct watched_share {
   using policy_kind = placement_kind;
   static constexpr std::string_view name = "watched_share";
