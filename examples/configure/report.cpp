@@ -89,11 +89,12 @@ void print_places(std::ostream& out, const subject& of, const configurator::foun
 
 void print_plans(std::ostream& out, const subject& of, const configurator::plan_search_result& found)
 {
-  out << "    step [s]   tokens/s   bound [s]   device needs   host needs   plan\n";
+  out << "    step [s]   tokens/s   bound [s]     device needs   host needs   plan\n";
   for (const configurator::found_plan& it : found.best) {
     const double tokens = static_cast<double>(it.plan.rows() * of.model.shape.sequence) / it.time.step;
-    out << formatted("%12.4g %10.4g %11.4g %14s %12s   ", it.time.step, tokens, it.bound,
-                     gpt::size_text(most(it.memory, &configurator::stage_memory::smallest_device)).c_str(),
+    const std::string device = gpt::size_text(most(it.memory, &configurator::stage_memory::smallest_device));
+    out << formatted("%12.4g %10.4g %11.4g %16s %12s   ", it.time.step, tokens, it.bound,
+                     ((it.has_exact_memory ? "" : "about ") + device).c_str(),
                      gpt::size_text(most(it.memory, &configurator::stage_memory::smallest_host)).c_str())
         << text_of(it.plan) << (it.plan.tensor > 1 ? " (cannot be run yet)" : "") << '\n';
   }
@@ -121,6 +122,10 @@ void print_best(std::ostream& out, const subject& of, const configurator::found_
         << "; a device needs " << gpt::size_text(it.smallest_device) << ", and has all at once with "
         << gpt::size_text(it.everything) << '\n';
   }
+  if (!best.has_exact_memory)
+    out << "  about: a part of its micro-batches was rehearsed, and its chunks come and go. With all of them a device "
+           "may "
+           "need some chunks more\n";
   print_places(out, of, best);
 }
 

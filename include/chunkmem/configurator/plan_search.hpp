@@ -73,6 +73,8 @@ struct found_plan {
   step_seconds time;
   double bound = 0;  ///< that no placement of it goes below [s]
   memory_proof memory;
+  /// false: a part of its micro-batches was rehearsed, and chunks come and go, so a device may need some chunks more
+  bool has_exact_memory = true;
 };
 
 /// Plans that were left out for one reason.
@@ -398,8 +400,11 @@ class plan_search {
   {
     const parallel_plan plan = plan_of(it);
     const std::uint32_t batches = plan.schedule == schedule_kind::two_versions ? 3 : 1;
-    const planned_work work = work_of(model_, with_few_micro_batches(plan, model_.shape),
-                                      latency_.typical_seconds(plan), batches, effort_.stop);
+    const auto work_for = [&](const parallel_plan& it) {
+      return work_of(model_, it, latency_.typical_seconds(plan), batches, effort_.stop);
+    };
+    const parallel_plan few = with_few_micro_batches(plan, model_.shape);
+    const planned_work work = work_for(few);
     found_plan fresh{.plan = plan,
                      .time = {},
                      .bound = families_[it.family].choice->bound.of(plan, parts_of(model_, plan)),
@@ -407,6 +412,11 @@ class plan_search {
     fresh.memory = refuse_by_leases(whole_, work, effort_.beside);
     const bool needs_rehearsal = fresh.memory.fits;
     if (needs_rehearsal) fresh.memory = prove_memory(whole_, work, effort_.beside, refused_stages::are_left_out);
+    if (fresh.memory.fits && few.micro_batches < plan.micro_batches && lacks_room(plan, fresh.memory)) {
+      fresh.has_exact_memory = plan.micro_batches <= most_rehearsed(model_.shape);
+      if (fresh.has_exact_memory)
+        fresh.memory = prove_memory(whole_, work_for(plan), effort_.beside, refused_stages::are_left_out);
+    }
     if (!fresh.memory.fits && !it.is_for_room && find_room(it, work)) return;
     if (fresh.memory.fits) fresh.time = latency_.of(plan, moved_by(whole_, plan, fresh.memory, effort_.beside));
     const std::scoped_lock lock{mutex_};
@@ -414,6 +424,15 @@ class plan_search {
     if (!fresh.memory.fits) return reject(fresh.memory.why_class, it.seconds, plan, fresh.memory.why_not);
     degree_of(it).is_proven = true;
     keep(std::move(fresh));
+  }
+
+  /// A device of the plan has not room for all that works there. @param proof   that fits
+  [[nodiscard]] bool lacks_room(const parallel_plan& plan, const memory_proof& proof) const
+  {
+    for (std::uint32_t stage = 0; stage < plan.stages; ++stage)
+      if (room_of_stage(whole_, plan, stage, effort_.beside)[tier::device] < proof.stages[stage].everything)
+        return true;
+    return false;
   }
 
   /// Puts a plan back with the fastest places whose devices have the bytes that its stages need: a stage may need a

@@ -68,29 +68,33 @@ struct planned_work {
   return 6 * stages + 2;
 }
 
+/// Micro-batches that a rehearsal has at most: it takes a few seconds for these. Cost: O(tensors)
+[[nodiscard]] inline std::uint32_t most_rehearsed(const workload::transformer_shape& shape)
+{
+  constexpr std::size_t reads = std::size_t{1} << 17;  // of weights in all micro-batches
+  return static_cast<std::uint32_t>(reads / workload::tensors_of(shape).size());
+}
+
 /// The plan with as many micro-batches as a rehearsal takes a second for: all of a small model. More of them repeat the
 /// same steps, with the same leases and chunks. Of gpipe, zb-v and 2bw all stay: their number counts there.
 ///
 ///     const parallel_plan rehearsed = with_few_micro_batches(plan, shape);
 ///     const memory_proof proof = prove_memory(whole, work_of(shape, rehearsed, seconds));
 ///
-/// Which chunks a small device keeps may change from one micro-batch to the next, for long. So a plan with more of them
-/// may need some chunks more on its smallest device, where it has hardly room to work.
-/// @throws config_error   all of them stay, and take many seconds   Cost: O(tensors)
+/// A device with room for all chunks and leases is proven so. On a smaller one the chunks that stay may change from one
+/// micro-batch to the next, for long: a plan with more of them may need some chunks more there.
+/// @throws config_error   all of them stay, and are more than most_rehearsed   Cost: O(tensors)
 [[nodiscard]] inline parallel_plan with_few_micro_batches(parallel_plan plan, const workload::transformer_shape& shape)
 {
-  constexpr std::size_t reads = std::size_t{1} << 14, most_reads = 8 * reads;  // of weights in all micro-batches
-  const std::size_t tensors = workload::tensors_of(shape).size();
+  const std::uint32_t most = most_rehearsed(shape);
   using enum schedule_kind;
   if (plan.schedule == gpipe || plan.schedule == zb_v || plan.schedule == two_versions) {
-    if (plan.micro_batches <= most_reads / tensors) return plan;
+    if (plan.micro_batches <= most) return plan;
     throw config_error{error_text{} << "chunkmem: " << plan.micro_batches << " micro-batches of "
-                                    << name_of(plan.schedule) << " are too many for a rehearsal: at most "
-                                    << std::uint64_t{most_reads / tensors}
+                                    << name_of(plan.schedule) << " are too many for a rehearsal: at most " << most
                                     << " of this model take a few seconds (give a micro-batch more rows)"};
   }
-  const auto quick = static_cast<std::uint32_t>(reads / tensors);
-  const std::uint32_t few = std::max(few_micro_batches(plan.stages), quick);
+  const std::uint32_t few = std::max(few_micro_batches(plan.stages), most / 8);
   const std::uint32_t unit = plan.schedule == interleaved ? plan.stages : 1;
   if (plan.micro_batches > few) plan.micro_batches = few + (plan.micro_batches - few) % unit;
   return plan;
