@@ -89,6 +89,7 @@ using configurator::parallel_plan;
                                                              const chunkmem::pipeline::pass_seconds& seconds,
                                                              std::uint32_t steps)
 {
+  check_schedulable(plan);
   // This program has one set of gradients, and a plan without replicas two.
   if (plan.schedule == configurator::schedule_kind::two_versions)
     return make_schedule(chunkmem::pipeline::no_flush{},

@@ -67,7 +67,7 @@ file(READ "${cluster}" text)
 string(REPLACE "\"value\": 4," "\"value\": 0," text "${text}")
 file(WRITE "${FOLDER}/wrong.json" "${text}")
 refuses("kinds.a100.devices" --cluster "${FOLDER}/wrong.json" --model PatrickStar/GPT2_1B --rows 64)
-string(REPLACE "\"value\": 0," "\"value\": 17," text "${text}")
+string(REPLACE "\"value\": 0," "\"value\": 101," text "${text}")
 file(WRITE "${FOLDER}/odd.json" "${text}")
 refuses("no plan divides 7 rows" --cluster "${FOLDER}/odd.json" --model PatrickStar/GPT2small --rows 7
         --without-tensor-parallelism)

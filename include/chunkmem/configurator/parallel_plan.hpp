@@ -2,7 +2,9 @@
 #pragma once
 
 #include <chunkmem/configurator/trained_model.hpp>
+#include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/pipeline/interruption.hpp>
 #include <chunkmem/pipeline/make_schedule.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
 #include <chunkmem/pipeline/schedule_generator.hpp>
@@ -180,25 +182,52 @@ struct parallel_plan {
   return owners;
 }
 
+/// Steps of a batch's schedule that schedule_of makes at most: each takes 16 bytes, several times.
+inline constexpr std::uint64_t most_schedule_steps = std::uint64_t{1} << 23;
+
+/// Steps of a plan's schedule, at most: three runs, and a send and a receive in each direction, of each part.
+[[nodiscard]] inline std::uint64_t schedule_steps(const parallel_plan& plan, std::uint32_t batches = 1)
+{
+  constexpr std::uint64_t of_part = 7;
+  return (checked{plan.micro_batches} * batches * plan.all_parts() * of_part).value();
+}
+
+/// Refuses a plan whose batch has no schedule. The generators refuse more.
+/// @throws config_error   more than most_schedule_steps, or too few micro-batches for two versions of the weights
+inline void check_schedulable(const parallel_plan& plan)
+{
+  if (const std::uint64_t steps = schedule_steps(plan); steps > most_schedule_steps)
+    throw config_error{error_text{} << "chunkmem: a plan of " << plan.micro_batches << " micro-batches through "
+                                    << plan.all_parts() << " parts is a schedule of up to " << steps
+                                    << " steps, and at most " << most_schedule_steps
+                                    << " are made (give a micro-batch more rows)"};
+  if (plan.schedule == schedule_kind::two_versions && pipeline::fewest_versions(plan.stages, plan.micro_batches) > 2)
+    throw config_error{error_text{} << "chunkmem: 2bw has two versions of the weights, so " << plan.stages
+                                    << " stages need " << plan.stages - 1 << " micro-batches in a batch, not "
+                                    << plan.micro_batches << " (plan more micro-batches, or fewer stages)"};
+}
+
 /// The schedule of a plan. @param batches   that follow each other
-/// @throws config_error   the generator refuses the shape: micro-batches that leave a partial group, or too few for two
-///   versions
+/// @throws config_error   as check_schedulable; or the generator refuses the shape: micro-batches that leave a partial
+///   group
+/// @throws pipeline::interrupted   the caller wants this
 [[nodiscard]] inline pipeline::schedule schedule_of(const parallel_plan& plan, const pipeline::pass_seconds& seconds,
-                                                    std::uint32_t batches = 1)
+                                                    std::uint32_t batches = 1, const pipeline::interruption& stop = {})
 {
   using namespace pipeline;
+  check_schedulable(plan);
   const pipeline_shape shape{
       .stages = plan.stages, .micro_batches = plan.micro_batches, .batches = batches, .seconds = seconds};
   switch (plan.schedule) {
-    case schedule_kind::gpipe: return make_schedule(gpipe{}, shape);
-    case schedule_kind::one_f_one_b: return make_schedule(one_f_one_b{}, shape);
-    case schedule_kind::eager: return make_schedule(eager_one_f_one_b{}, shape);
-    case schedule_kind::interleaved: return make_schedule(interleaved{.parts = plan.parts}, shape);
+    case schedule_kind::gpipe: return make_schedule(gpipe{}, shape, stop);
+    case schedule_kind::one_f_one_b: return make_schedule(one_f_one_b{}, shape, stop);
+    case schedule_kind::eager: return make_schedule(eager_one_f_one_b{}, shape, stop);
+    case schedule_kind::interleaved: return make_schedule(interleaved{.parts = plan.parts}, shape, stop);
     case schedule_kind::two_versions:  // replicas have one set of gradients
-      return make_schedule(no_flush{.gradient_sets = plan.replicas == 1 ? 2U : 1U}, shape);
-    case schedule_kind::zb_h1: return make_schedule(zb_h1{}, shape);
-    case schedule_kind::zb_h2: return make_schedule(zb_h2{}, shape);
-    case schedule_kind::zb_v: return make_schedule(zb_v{.trials = 0}, shape);
+      return make_schedule(no_flush{.gradient_sets = plan.replicas == 1 ? 2U : 1U}, shape, stop);
+    case schedule_kind::zb_h1: return make_schedule(zb_h1{}, shape, stop);
+    case schedule_kind::zb_h2: return make_schedule(zb_h2{}, shape, stop);
+    case schedule_kind::zb_v: return make_schedule(zb_v{.trials = 0}, shape, stop);
   }
   throw config_error{"a plan with a schedule that this version does not know"};
 }

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/configurator/cluster.hpp>
 #include <chunkmem/configurator/parallel_plan.hpp>
 #include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/core/error.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -93,12 +97,47 @@ inline void append_variants(std::vector<parallel_plan>& plans, const parallel_pl
 
 }  // namespace detail
 
-/// Every way to divide a batch and a model over all devices: degrees whose product is their number, each micro-batch
-/// that divides the rows of a replica, each schedule with up to `most_parts` parts, recompute, states on the host, and
-/// ZeRO 1 to 3. Ranks that share layers divide the heads.
+/// The devices that plans may use: all of them, and fewer, since a slow device or link can cost more than it gives.
+///
+/// Nodes leave in the order of their speed, the slowest first; of equal nodes so many stay that their number is a power
+/// of two. Of a cluster of at most eight devices any number stays.
+///
+///     for (const std::vector<std::uint32_t>& devices : device_choices(whole)) ...
+///
+/// @return   ascending numbers of devices; all devices first   Cost: O(devices log devices)
+[[nodiscard]] inline std::vector<std::vector<std::uint32_t>> device_choices(const cluster& whole)
+{
+  constexpr std::uint32_t few = 8;
+  const auto speed = [&](std::uint32_t node) { return whole.nodes[node].device_flops_per_second; };
+  std::vector<std::uint32_t> order(whole.nodes.size());
+  std::iota(order.begin(), order.end(), 0U);
+  std::ranges::stable_sort(order, std::greater{}, speed);
+  std::vector<std::uint32_t> first_of(whole.nodes.size(), 0);
+  for (std::size_t node = 1; node < first_of.size(); ++node)
+    first_of[node] = first_of[node - 1] + whole.nodes[node - 1].devices;
+  std::vector<std::vector<std::uint32_t>> all;
+  std::vector<std::uint32_t> used;
+  for (std::size_t count = 1; count <= order.size(); ++count) {
+    const std::uint32_t node = order[count - 1];
+    for (std::uint32_t device = 0; device < whole.nodes[node].devices; ++device) {
+      if (whole.ranks() <= few && !used.empty()) all.push_back(used);
+      used.push_back(first_of[node] + device);
+    }
+    const bool is_last = count == order.size();
+    if (is_last || (whole.ranks() > few && (std::has_single_bit(count) || speed(order[count]) < speed(node))))
+      all.push_back(used);
+  }
+  std::ranges::reverse(all);
+  for (std::vector<std::uint32_t>& it : all) std::ranges::sort(it);
+  return all;
+}
+
+/// Every way to divide a batch and a model over a number of devices: degrees whose product is their number, each
+/// micro-batch that divides the rows of a replica, each schedule with up to `most_parts` parts, recompute, states on
+/// the host, and ZeRO 1 to 3. Ranks that share layers divide the heads.
 ///
 /// A recomputed part has no schedule that divides backward runs: their second half reads what is not kept.
-/// @param devices   of the cluster
+/// @param devices   that have a rank each
 /// @throws config_error   no rows, or nothing divides the devices
 /// Cost: O(plans), of which there are some ten thousand for 1,024 devices
 [[nodiscard]] inline std::vector<plan_family> families_of(const plan_space& space, const trained_model& model,

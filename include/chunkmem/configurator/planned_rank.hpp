@@ -63,6 +63,7 @@ using replicated_model = sharded_model<Backend, Ranks, gradient::separate, place
 ///     planned_rank rank{m, work, stage};
 ///     const memory_requirement need = m.rehearse([&] { rank.take_all(boundaries); });  // bytes of boundary_buffers
 ///
+/// Before each step it looks at the interruption of its work, and throws pipeline::interrupted where this is wanted.
 /// @tparam Model   lone_model or replicated_model   @threads   one caller
 /// Cost: that of an access of the manager for each weight of a run
 template <class Model>
@@ -139,6 +140,7 @@ class planned_rank {
 
   void take(const operation& step)
   {
+    work_.stop.look();
     using enum pipeline::operation_kind;
     switch (step.kind) {
       case forward: run_forward(step); break;

@@ -8,14 +8,19 @@
 #include <chunkmem/configurator/planned_work.hpp>
 #include <chunkmem/configurator/port_flows.hpp>
 #include <chunkmem/configurator/replica_units.hpp>
+#include <chunkmem/configurator/steady_period.hpp>
 #include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/pipeline/interruption.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
 #include <chunkmem/pipeline/pipeline_timeline.hpp>
 #include <chunkmem/pipeline/schedule_generator.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <map>
 #include <optional>
@@ -51,6 +56,91 @@ struct moved_bytes {
   [[nodiscard]] bool operator==(const moved_bytes&) const = default;
 };
 
+/// Steps that one simulation takes at most, some two million of all stages. Orders of zb-v are searched for, which
+/// takes longer: of these an eighth.
+inline constexpr std::uint64_t most_simulated_steps = std::uint64_t{1} << 21;
+
+namespace detail {
+
+/// The seconds of a batch under a plan's schedule, for the costs of several pipelines.
+class batch_simulation {
+ public:
+  /// @param plan, stop   outlive this   @param seconds   as schedule_of takes them
+  batch_simulation(const parallel_plan& plan, const pipeline::pass_seconds& seconds, const pipeline::interruption& stop)
+      : plan_{plan}, seconds_{seconds}, stop_{stop}
+  {
+  }
+
+  /// @throws config_error   no such schedule, or too many steps that do not repeat
+  [[nodiscard]] double seconds(const pipeline::pipeline_costs& costs)
+  {
+    const std::uint32_t all = plan_.micro_batches;
+    const bool repeats = plan_.schedule != schedule_kind::gpipe && plan_.schedule != schedule_kind::zb_v;
+    const std::uint32_t unit = plan_.schedule == schedule_kind::interleaved ? plan_.stages : 1;
+    for (std::uint64_t first = steady_window(plan_.stages); repeats && 2 * first <= all; first *= 2) {
+      const auto count = static_cast<std::uint32_t>(first + (all - first) % unit);
+      if (!can_be_simulated(count)) break;
+      const simulated it = simulate(count, costs, true);
+      const auto period = steady_period_of(*it.plan, it.times, unit);
+      if (!period) continue;
+      const std::uint32_t rest = (all - count) % period->micro_batches;
+      const double begins = rest == 0 ? it.seconds : simulate(count + rest, costs, false).seconds;
+      return begins + static_cast<double>((all - count) / period->micro_batches) * period->seconds;
+    }
+    if (!can_be_simulated(all))
+      throw config_error{error_text{} << "chunkmem: the steps of " << all << " micro-batches through "
+                                      << plan_.all_parts() << " parts do not repeat within " << most_steps()
+                                      << " steps, which are simulated at most (give a "
+                                      << "micro-batch more rows)"};
+    return simulate(all, costs, false).seconds;
+  }
+
+ private:
+  struct simulated {
+    const pipeline::schedule* plan = nullptr;
+    pipeline::pipeline_times times{};
+    double seconds = 0;
+  };
+
+  [[nodiscard]] std::uint64_t most_steps() const noexcept
+  {
+    return plan_.schedule == schedule_kind::zb_v ? most_simulated_steps / 8 : most_simulated_steps;
+  }
+  [[nodiscard]] bool flows() const noexcept { return plan_.schedule == schedule_kind::two_versions; }
+  [[nodiscard]] bool can_be_simulated(std::uint32_t micro_batches) const
+  {
+    parallel_plan it = plan_;
+    it.micro_batches = micro_batches;
+    return schedule_steps(it, flows() ? 4 : 1) <= most_steps();
+  }
+  /// Batches that follow each other take as long as what two more of them add.
+  [[nodiscard]] simulated simulate(std::uint32_t micro_batches, const pipeline::pipeline_costs& costs, bool keep_steps)
+  {
+    simulated it{.plan = &schedule(micro_batches, flows() ? 4 : 1)};
+    it.times = pipeline::pipeline_timeline{*it.plan, costs, stop_}.run(keep_steps);
+    it.seconds = it.times.seconds;
+    if (flows())
+      it.seconds =
+          (it.seconds - pipeline::pipeline_timeline{schedule(micro_batches, 2), costs, stop_}.run().seconds) / 2;
+    return it;
+  }
+  [[nodiscard]] const pipeline::schedule& schedule(std::uint32_t micro_batches, std::uint32_t batches)
+  {
+    for (const pipeline::schedule& it : made_)
+      if (it.micro_batches == micro_batches && it.batches == batches) return it;
+    parallel_plan it = plan_;
+    it.micro_batches = micro_batches;
+    return made_.emplace_back(schedule_of(it, seconds_, batches, stop_));
+  }
+
+  const parallel_plan& plan_;
+  pipeline::pass_seconds seconds_;
+  const pipeline::interruption& stop_;
+  std::deque<pipeline::schedule> made_;
+};
+
+}  // namespace detail
+
 /// The time of a step under any plan, from an event simulation of its schedule on the links that its ranks have.
 ///
 ///     const step_latency latency{whole, shape};
@@ -77,14 +167,16 @@ struct moved_bytes {
 ///   which all ranks of a node share, and copies of weights back.
 /// - With two versions, sums and updates run aside, in the slack. Gathers of ZeRO 3 take the stage's time.
 ///
-/// The batch takes as long as its slowest pipeline. Cost: that of one pipeline_timeline for each
-/// replica that differs from the others.
+/// The batch takes as long as its slowest pipeline. Of a batch with many micro-batches fewer are simulated, where all
+/// steps repeat after some of them: the result is that of the whole simulation. Cost: that of one pipeline_timeline for
+/// each replica that differs from the others.
 /// Source: the idea of Pipette (Yim et al. 2024, arXiv 2405.18093), whose formula is replaced by the simulator.
 class step_latency {
  public:
-  /// @param whole   outlives this   @throws config_error   the cluster cannot be
-  step_latency(const cluster& whole, const trained_model& model)
-      : whole_{whole}, model_{model}, node_of_{whole.nodes_of_ranks()}, lone_{whole}
+  /// @param whole   outlives this   @param stop   each simulation looks at it
+  /// @throws config_error   the cluster cannot be
+  step_latency(const cluster& whole, const trained_model& model, pipeline::interruption stop = {})
+      : whole_{whole}, model_{model}, node_of_{whole.nodes_of_ranks()}, lone_{whole}, stop_{std::move(stop)}
   {
     whole.check();
     has_ports_ = std::ranges::any_of(whole.nodes, [](const cluster_node& it) {
@@ -94,31 +186,28 @@ class step_latency {
   }
 
   /// @param moved   by stage, where its device has not room for all that works there; empty: nothing moves
-  /// @throws config_error   the plan cannot be, on this cluster or with this model
+  /// @throws config_error   the plan cannot be, on this cluster or with this model; or it has more steps than can be
+  ///   simulated, and they do not repeat
+  /// @throws pipeline::interrupted   the caller wants this
   [[nodiscard]] step_seconds of(const parallel_plan& plan, const std::vector<moved_bytes>& moved = {}) const
   {
     plan.check(model_, static_cast<std::uint32_t>(node_of_.size()));
     const std::vector<model_part> parts = parts_of(model_, plan);
-    const pipeline::pass_seconds seconds = typical(plan, parts);
-    const bool flows = plan.schedule == schedule_kind::two_versions;
-    const std::uint32_t longer = flows ? 4 : 1;
-    const pipeline::schedule schedule = schedule_of(plan, seconds, longer);
-    const pipeline::schedule shorter = schedule_of(plan, seconds, flows ? 2 : 1);
+    const std::vector<std::uint32_t> owners = owners_of(plan);
+    detail::batch_simulation batch{plan, typical(plan, parts), stop_};
     step_seconds found;
-    const std::vector<shared_work> shared = shared_of(plan, parts, schedule.owners, moved, found);
+    const std::vector<shared_work> shared = shared_of(plan, parts, owners, moved, found);
     std::vector<pipeline::pipeline_costs> before;  // of replicas that differ
     std::vector<double> seconds_before;
     for (std::uint32_t replica = 0; replica < plan.replicas; ++replica) {
-      pipeline::pipeline_costs costs = costs_of(plan, parts, schedule.owners, shared, replica);
+      pipeline::pipeline_costs costs = costs_of(plan, parts, owners, shared, replica);
       const auto same = std::ranges::find(before, costs);
       if (same != before.end()) {
         found.pipelines.push_back(seconds_before[static_cast<std::size_t>(same - before.begin())]);
         continue;
       }
-      double step = pipeline::pipeline_timeline{schedule, costs}.run().seconds;
-      if (flows) step = (step - pipeline::pipeline_timeline{shorter, costs}.run().seconds) / 2;
-      const double runs = busiest(plan, schedule.owners, costs);
-      step = std::max(step, runs);  // few batches do not show all of it
+      const double runs = busiest(plan, owners, costs);
+      const double step = std::max(batch.seconds(costs), runs);  // few batches do not show all of it
       found.pipelines.push_back(step);
       found.step = std::max(found.step, step);
       found.runs = std::max(found.runs, runs);
@@ -135,7 +224,7 @@ class step_latency {
     plan.check(model_, static_cast<std::uint32_t>(node_of_.size()));
     step_seconds unused;
     const std::vector<model_part> parts = parts_of(model_, plan);
-    const std::vector<std::uint32_t> owners = schedule_of(plan, typical(plan, parts)).owners;
+    const std::vector<std::uint32_t> owners = owners_of(plan);
     return costs_of(plan, parts, owners, shared_of(plan, parts, owners, {}, unused), replica);
   }
 
@@ -532,6 +621,7 @@ class step_latency {
   std::vector<std::uint32_t> node_of_;
   port_flows lone_;  // of which there is no other one
   bool has_ports_ = false;
+  pipeline::interruption stop_;
 };
 
 }  // namespace configurator

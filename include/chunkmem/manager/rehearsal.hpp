@@ -131,7 +131,7 @@ class rehearsal {
   }
   /// Without a step yet.
   /// @param settle   `settle(device)`: makes the records and what was filled those of a device of this size; false
-  ///   where there are none. It outlives this
+  ///   where there are none. It is called before each replay, and may throw. It outlives this
   rehearsal(const model_frames& frames, const Eviction& eviction, call_ref<bool(bytes)> settle)
       : frames_{frames}, state_{eviction}, settle_{settle}
   {
@@ -226,8 +226,9 @@ class rehearsal {
     } catch (const out_of_memory&) {
       return false;
     }
+    const auto ask_again = [&] { (void)settle_(capacity[tier::device]); };  // whoever wants to end a long trial throws
     return replay_.settles(*it.record, frames_.tensors.chunk_of_slot(), state_, log_, from == origin::known,
-                           Transfer::plans);
+                           Transfer::plans, ask_again);
   }
 
   void fill(slot_id slot, bool as_filled)
