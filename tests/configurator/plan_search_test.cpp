@@ -212,7 +212,7 @@ TEST_CASE("no plan takes less than the bound of a search, which a whole search r
   }
 }
 
-TEST_CASE("a few simulations find a plan that is nearly as fast as the best", "[configurator]")
+TEST_CASE("a few simulations find a plan that is nearly as fast as the best", "[configurator][.slow]")
 {
   support::dice dice{21};
   const cluster whole = exhaustive_search::roll_cluster(dice, 8);
@@ -281,6 +281,26 @@ TEST_CASE("the slowest places are slower than all that a search tries, by the sa
     CHECK(worst <= seen);
     CHECK(worst >= (nodes <= all_tried ? 1 : 0.98) * seen);
   }
+}
+
+TEST_CASE("the bytes of a plan are exact unless chunks come and go in more micro-batches than can be rehearsed",
+          "[configurator]")
+{
+  support::dice dice{2};
+  cluster whole = exhaustive_search::roll_cluster(dice, 1);
+  const workload::transformer_shape shape = exhaustive_search::shape();
+  const std::uint32_t most = most_rehearsed(shape);
+  const auto is_exact = [&](std::uint64_t rows, bytes device) {
+    REQUIRE(with_few_micro_batches({.micro_batches = static_cast<std::uint32_t>(rows)}, shape).micro_batches < rows);
+    whole.nodes[0].device_bytes = device;
+    const plan_search_result found = find_plans(whole, shape, {.rows = rows, .schedules = {}}, {.best = 1});
+    REQUIRE(found.best.at(0).plan.micro_batches == rows);
+    return found.best.at(0).has_exact_memory;
+  };
+  REQUIRE(most < 2'003);
+  CHECK(is_exact(2'003, 8_GiB));
+  CHECK_FALSE(is_exact(2'003, 1_GiB));
+  CHECK(is_exact(499, 1_GiB));
 }
 
 TEST_CASE("a device that is too small is told with the bytes that are missing", "[configurator]")
