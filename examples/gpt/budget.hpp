@@ -44,8 +44,8 @@ inline void check(const options& chosen, const memory_budget& budget, const memo
     const bool keeps = chosen.activations == activation_mode::keep;
     throw problem{"--device-memory " + size_text(budget.device) + " is too small: this model needs at least " +
                   std::to_string(budget.smallest_device.count()) + " B, which is " + size_text(budget.smallest_device) +
-                  (keeps ? ", since --activations keep leaves all activations on the device (give that much, or choose "
-                           "--activations swap)"
+                  (keeps ? ", with --activations keep, which leaves all activations on the device (give that much, or "
+                           "try --activations swap)"
                          : " (give that much, or make --width, --context or --chunk-bytes smaller)")};
   }
   if (limits.device && budget.device > *limits.device) {

@@ -113,9 +113,10 @@ void display::header(const options& chosen, const training_text& text, const mem
   std::fprintf(out_, "given   device %s (smallest possible %s), host %s\n", size_text(budget.device).c_str(),
                size_text(budget.smallest_device).c_str(), size_text(budget.host).c_str());
   if (const bytes quarter{budget.everything.count() / 4}; !chosen.device_memory && quarter < budget.device)
-    std::fprintf(
-        out_, "        a quarter of the need, %s, is too small%s\n", size_text(quarter).c_str(),
-        chosen.activations == activation_mode::keep ? ": --activations keep leaves all activations on the device" : "");
+    std::fprintf(out_, "        a quarter of the need, %s, is too small%s\n", size_text(quarter).c_str(),
+                 chosen.activations == activation_mode::keep
+                     ? " with --activations keep, which leaves all activations on the device"
+                     : "");
   std::fprintf(out_, "        the training needs %.2f times the device\n\n",
                static_cast<double>(budget.everything.count()) / static_cast<double>(budget.device.count()));
 }

@@ -81,13 +81,13 @@ template <class... Numbers>
     for (const double part : account.parts) rest -= part;
     return rest;
   };
-  std::string cause = line("waits for copies, %.4g s for %.4g s", seen.waited, said.waited);
+  std::string cause = line("waits for copies, %.4g s instead of %.4g s", seen.waited, said.waited);
   double most = seen.waited - said.waited;
   const double direction = seen.seconds > said.seconds ? 1 : -1;
   const auto consider = [&](const char* name, double expected, double found) {
     if (direction * (found - expected) <= direction * most) return;
     most = found - expected;
-    cause = line("%s, %.4g s for %.4g s", name, found, expected);
+    cause = line("%s, %.4g s instead of %.4g s", name, found, expected);
   };
   for (std::size_t part = 0; part < step_parts; ++part) consider(names[part], said.parts[part], seen.parts[part]);
   consider("work beside the passes, as plans of the manager", rest_of(said), rest_of(seen));

@@ -63,9 +63,9 @@ std::vector<std::string> joined(std::vector<std::string> words, const std::vecto
 const std::vector<std::vector<std::string>> sizes{
     {"--layers", "2", "--width", "16", "--heads", "2", "--context", "16", "--batch", "1", "--transfer", "planned"},
     {"--layers", "3", "--width", "32", "--heads", "2", "--context", "32", "--batch", "2"},
-    {"--layers", "4", "--width", "16", "--heads", "2", "--context", "64", "--batch", "3"},
-    {"--layers", "4", "--width", "32", "--heads", "4", "--context", "16", "--batch", "2", "--precision", "bf16"},
-    {"--layers", "3", "--width", "16", "--heads", "2", "--context", "48", "--batch", "1", "--mlp", "relu",
+    {"--layers", "3", "--width", "16", "--heads", "2", "--context", "64", "--batch", "2"},
+    {"--layers", "2", "--width", "32", "--heads", "4", "--context", "16", "--batch", "3", "--precision", "bf16"},
+    {"--layers", "2", "--width", "16", "--heads", "2", "--context", "48", "--batch", "1", "--mlp", "relu",
      "--accumulate", "2"},
 };
 const std::array<const char*, 6> modes{"swap", "keep", "recompute", "karma", "planned", "sample=0.3"};
@@ -143,7 +143,7 @@ TEST_CASE("slow links make a plan recompute, and fast links make none", "[gpt_fo
 {
   // Activations are most of what such a model has.
   const std::vector<std::string> deep{"--layers", "6",         "--width", "16",      "--heads",
-                                      "2",        "--context", "64",      "--batch", "4"};
+                                      "2",        "--context", "256",     "--batch", "2"};
   const gpt::clock_rates slow = machine_of(1e11, 0.01);
   const gpt::clock_rates fast = machine_of(1e8, 1000);
   for (const char* const mode : {"karma", "planned"}) {
@@ -187,10 +187,11 @@ TEST_CASE("activations that are kept are refused on a smaller device, and a larg
   std::rewind(out);
   printed.resize(std::fread(printed.data(), 1, printed.size(), out));
   std::fclose(out);
-  CHECK_THAT(printed, ContainsSubstring("is too small: --activations keep leaves all activations on the device"));
+  CHECK_THAT(printed,
+             ContainsSubstring("is too small with --activations keep, which leaves all activations on the device"));
   const std::string less = std::to_string(budget.smallest_device.count() - 1) + "B";
   CHECK_THROWS_WITH(budget_of(chosen_by(joined(sizes[2], {"--activations", "keep", "--device-memory", less}))),
-                    ContainsSubstring("choose --activations swap"));
+                    ContainsSubstring("with --activations keep, which leaves all activations on the device"));
 }
 
 TEST_CASE("all ranks take one plan, and each moves the bytes that it said", "[gpt_foresight]")
