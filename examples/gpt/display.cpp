@@ -206,6 +206,7 @@ void display::sample(std::string_view prompt, std::string_view written) const
 
 void display::line(std::string_view text) const
 {
+  if (terminal_) std::fputs("\r\x1b[K", out_);  // else the text would stand behind the last step
   std::fprintf(out_, "%.*s\n", static_cast<int>(text.size()), text.data());
   std::fflush(out_);
 }
