@@ -524,10 +524,11 @@ void run_without_bytes(Engine& engine, Builder& builder, call_ref<void()> step)
 /// Cost: the step's calls, once or a few times, and the replays of `rehearsal`.
 /// @param builder    model_builder: places the model and gives states their tiers
 /// @param eviction   policy to simulate with
+/// @param known      see basic_manager::rehearse
 /// @throws config_error, usage_error   see basic_manager::rehearse
 template <class Engine, class Builder>
 memory_requirement rehearse_step(Engine& engine, Builder& builder, const typename Engine::eviction_type& eviction,
-                                 call_ref<void()> step, rehearse_on on)
+                                 call_ref<void()> step, rehearse_on on, const memory_requirement* known)
 {
   builder.place();
   engine.pending().finish();
@@ -546,7 +547,10 @@ memory_requirement rehearse_step(Engine& engine, Builder& builder, const typenam
       return false;
     }
   };
-  measure_need<typename Engine::transfer_type>(engine.frames(), log, eviction, given, need, settle);
+  if (known != nullptr)
+    need = *known;
+  else
+    measure_need<typename Engine::transfer_type>(engine.frames(), log, eviction, given, need, settle);
   refuse_too_small_for_step(given, need);
   builder.note_fit();
   engine.note_step_need({{need.smallest_device, need.smallest_host}});
