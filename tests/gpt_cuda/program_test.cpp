@@ -156,9 +156,11 @@ TEST_CASE("the rates of a GPU and its link decide whether a planner swaps", "[gp
   chosen.link_rate = 1e6;
   CHECK(count(chosen, block_action::swap) == 0);
   CHECK(count(chosen, block_action::recompute) > 0);
+  CHECK(count(chosen, block_action::recompute_from_host) == 0);
   chosen.link_rate = 1e15;
   CHECK(count(chosen, block_action::swap) > 0);
   CHECK(count(chosen, block_action::recompute) == 0);
+  CHECK(count(chosen, block_action::recompute_from_host) == 0);
   chosen.activations = gpt::activation_mode::recompute;
   CHECK(count(chosen, block_action::recompute) == chosen.size.layers);
 }
