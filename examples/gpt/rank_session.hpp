@@ -249,7 +249,7 @@ template <class Place>
   return rank_session<Place>{setup, here, plan, budget.device, budget.host}.steady_step();
 }
 
-/// What one rank does, rank 0 with words. @return   what the program exits with
+/// Runs one rank. Rank 0 prints. @return   the exit status of the program
 template <class Place>
 [[nodiscard]] int run_rank(const options& chosen, const training_text& text, const display& show, const Place& here,
                            const rank_plan& plan, std::string_view kind)

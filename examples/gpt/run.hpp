@@ -85,7 +85,7 @@ template <class Trainer>
   return out;
 }
 
-/// What one step of a trainer needs. Nothing is allocated and nothing is computed.
+/// The memory that one step of a trainer needs. The call allocates nothing and computes nothing.
 template <class Manager, class Trainer>
 [[nodiscard]] chunkmem::memory_requirement rehearse_step(Manager& manager, Trainer& trainer)
 {

@@ -224,7 +224,7 @@ class schedule {
   }
   /// Where the iteration is in its record.
   [[nodiscard]] recorder::position here() const noexcept { return recorder_.here(); }
-  /// What came since then will come again: an access of several failed, and all of them are made again.
+  /// Takes the accesses behind this position back. One of them failed, and the caller makes all of them again.
   void go_back(const recorder::position& to) noexcept
   {
     recorder_.go_back(

@@ -343,7 +343,7 @@ class element_pass {
       all.work.observe(now.gradient, now.state);
     }
   }
-  /// What few updates do to a gradient, apart from the product with the factor.
+  /// Steps on a gradient that few updates have: all but the product with the factor.
   template <class Types, class Real>
   [[gnu::always_inline]] void transform(std::uint64_t index, const numbers<Real>& all, Real& gradient) const noexcept
   {

@@ -202,7 +202,7 @@ class access_record {
     releases_.insert(later, {until, right});  // into the room of the other
   }
 
-  /// Entries from here on were not made. What was released since then was released here.
+  /// Removes the entries behind the first `entries`. A pin that was released behind them counts as released there.
   void take_back(std::uint32_t entries) noexcept
   {
     while (size() > entries) entries_.pop_back(), details_.pop_back();

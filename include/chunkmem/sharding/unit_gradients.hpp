@@ -197,8 +197,7 @@ class unit_gradients {
     }
     forget_step();
   }
-  /// A micro-batch ends: units of which a gradient was declared done are complete in it, also where others were not
-  /// written.
+  /// Ends a micro-batch. A unit with one gradient that was declared done is complete, although others were not written.
   void end_micro_batch(Manager& m, std::span<const unit_tensors> units)
   {
     for (std::uint32_t index = 0; index < open_.size(); ++index)
