@@ -89,7 +89,8 @@ class action_search {
       for (std::uint32_t distance = 0; distance < blocks_ - 1; ++distance)
         for (std::uint32_t block = 0; block + distance < blocks_ - 1; ++block)
           if (distance == 0 || tried < most) {
-            tried += distance == 0 ? block_action_count : block_action_count * block_action_count;
+            constexpr std::uint32_t count = block_action_count;
+            tried += distance == 0 ? count : count * count;
             found |= change_at(block, block + distance);
           }
   }
