@@ -314,6 +314,57 @@ TEST_CASE(
 
 namespace {
 
+/// Two ranks gather a weight while their copies to the device wait for the compute agent. This agent waits for the
+/// gather, or gives up.
+/// @return   whether the gather came first
+template <class Ranks>
+bool gathers_before_copies(Ranks& ranks)
+{
+  static constexpr std::uint64_t elements = 16384;
+  const bytes frame{elements / 2 * sizeof(float)};
+  backend::host_arena memory{{.device_capacity = frame * 32, .host_capacity = frame * 64, .async_compute = true}};
+  sharded_model<backend::host_arena, Ranks> m{memory, ranks, {.chunk_bytes = frame}};
+  std::atomic<bool> has_begun = false;
+  told_descent kernel{&has_begun};
+  m.use(kernel);
+  const auto weight = m.template add<float>({elements}, role::parameter);
+  std::ranges::fill(m.acquire(weight, access::write).span(), 1.0F);
+  std::atomic<bool> is_gathered = false;
+  std::atomic<bool> came_first = true;
+  auto scope = m.iteration();
+  scope.pass(pass::forward);
+  memory.launch(agent::compute, [&is_gathered, &came_first]() noexcept {
+    for (std::uint64_t tries = 0; !is_gathered && came_first; ++tries) {
+      if (tries == 100'000'000) came_first = false;
+      std::this_thread::yield();
+    }
+  });
+  memory.wait(agent::to_device, memory.record(agent::compute));
+  const auto pin = m.acquire(weight, access::read, agent::compute);
+  m.settle();
+  is_gathered = true;
+  memory.wait(agent::host, memory.record(agent::compute));
+  return came_first && pin.span()[elements - 1] == 1.0F;
+}
+
+}  // namespace
+
+TEST_CASE("a gather does not wait behind copies that wait for compute, where sums have groups of their own",
+          "[sharding]")
+{
+  const sharding::thread_ranks gathers{2}, sums{2};
+  bool is_first[2] = {};
+  gathers.run([&](sharding::thread_ranks::place& here) {
+    sharding::thread_ranks::place other{sums, here.rank()};
+    sharding::sums_apart ranks{here.process_groups(), other.process_groups()};
+    is_first[here.rank()] = gathers_before_copies(ranks);
+  });
+  CHECK(is_first[0]);
+  CHECK(is_first[1]);
+}
+
+namespace {
+
 /// Two ranks with four layers train by a plan. Beside weights and shares the device has room for the gradients of two
 /// layers. In the last step the compute agent of rank 1 makes the gradient of each layer when rank 0 makes that of the
 /// layer below, or gives up.

@@ -419,12 +419,31 @@ class iteration_planner {
     planned.keep_nothing();  // what it says of another record, or of other chunks
     if constexpr (retaining_transfer<Transfer>) {
       const tier_space& device = now.space(tier::device);
-      transfer::iteration_plan wanted =
-          transfer_.retain({record, chunk_of_slot, now.table().all(), now.table().live(), bytes{device.frame_bytes()},
-                            bytes{device.capacity()}, bytes{now.space(tier::host).capacity()}});
+      transfer::retention_request request{record,
+                                          chunk_of_slot,
+                                          now.table().all(),
+                                          now.table().live(),
+                                          bytes{device.frame_bytes()},
+                                          bytes{device.capacity()},
+                                          bytes{now.space(tier::host).capacity()}};
+      transfer::iteration_plan wanted = transfer_.retain(request);
       if (!wanted.retained_until.empty()) {  // an empty plan would take the room that reserve_search() made
+        const bool finds_places = !wanted.places.empty();
+        const std::uint64_t least = long_trial.counted * (wanted.bound_bytes / device.frame_bytes());
         planned.keep(std::move(wanted));
-        const std::uint64_t moved = frames_moved(planned, now, record, chunk_of_slot);
+        std::uint64_t moved = frames_moved(planned, now, record, chunk_of_slot);
+        if (finds_places && moved > least) {  // stays may have been given up for their frames
+          request.finds_places = false;
+          const std::optional<retained_ways> ways = planned.ways;
+          wanted = std::exchange(planned.plan, transfer_.retain(request));
+          const std::uint64_t anywhere =
+              planned.plan.retained_until.empty() ? impossible : frames_moved(planned, now, record, chunk_of_slot);
+          if (anywhere >= moved) {
+            planned.plan = std::move(wanted);
+            planned.ways = ways;
+          }
+          moved = std::min(moved, anywhere);
+        }
         if (moved == impossible || moved > trial_.frames_moved(now, record, chunk_of_slot, planned.variant, long_trial))
           planned.keep_nothing();
       }
