@@ -54,7 +54,7 @@ using chunkmem::configurator::cluster;
       latencies.push_back(whole.links(from, to).latency);
     }
   const double latency = median(latencies) * 1e9;
-  network_costs made{.of_node = 1, .nodes = nodes};
+  network_costs made{.of_node = 1, .nodes = nodes, .work = whole.nodes.front().message_work};
   made.network_bytes_per_second = median(rates);
   made.network_nanoseconds = static_cast<std::uint64_t>(latency);
   made.start_nanoseconds = static_cast<std::uint64_t>(latency * std::ceil(std::log2(nodes)));

@@ -43,6 +43,9 @@ inline constexpr workload::json_limits cluster_limits{
   made.host_memory_bytes_per_second = all.number(path + "host_memory_bytes_per_second");
   made.host_updates_per_second = all.number(path + "host_updates_per_second");
   made.device_updates_per_second = all.number(path + "device_updates_per_second");
+  const auto work = [&](const char* name) { return fields.has(path + name) ? all.number(path + name) : 0; };
+  made.message_work = {.seconds_per_message = work("compute_seconds_per_message"),
+                       .seconds_per_byte = work("compute_seconds_per_byte")};
   return made;
 }
 
@@ -123,7 +126,8 @@ template <class Number>
 /// A cluster from JSON text.
 ///
 /// The object has `format`, `name`, `kinds` (by name: the members of cluster_node, each as {"value": number, "source":
-/// "where it is from"}), `nodes` (the kind of each node) and `links`: a `source`, the squares `bytes_per_second` and
+/// "where it is from"}; without `compute_seconds_per_message` and `compute_seconds_per_byte` messages take no time of a
+/// device), `nodes` (the kind of each node) and `links`: a `source`, the squares `bytes_per_second` and
 /// `latency_seconds` with a row for each sending node, and perhaps the `spread` of what was measured. `cluster_text`
 /// writes one.
 /// @param file   a name for messages
@@ -175,6 +179,10 @@ struct cluster_sources {
     member("host_memory_bytes_per_second", detail::number_text(it.host_memory_bytes_per_second));
     member("host_updates_per_second", detail::number_text(it.host_updates_per_second));
     member("device_updates_per_second", detail::number_text(it.device_updates_per_second));
+    if (it.message_work != collective::message_work{}) {
+      member("compute_seconds_per_message", detail::number_text(it.message_work.seconds_per_message));
+      member("compute_seconds_per_byte", detail::number_text(it.message_work.seconds_per_byte));
+    }
     text += "}";
   }
   text += "},\n  \"nodes\": [";

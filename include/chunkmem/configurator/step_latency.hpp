@@ -66,6 +66,8 @@ struct moved_bytes {
 ///   share that it updates.
 /// - Updates of states on the host take the longest of three: copies of gradients to the host, updates in its memory,
 ///   which all ranks of a node share, and copies of weights back.
+/// - Messages take the arithmetic of a device, as `cluster_node::message_work` says: sends and receives of each run, sums
+///   and gathers. Under runs they make the runs longer. Sums behind the last run last as long as the longer of both.
 /// - With two versions, sums and updates run aside, in the slack. Gathers of ZeRO 3 take the stage's time.
 ///
 /// The batch takes as long as its slowest pipeline. Cost: that of one pipeline_timeline for each
@@ -140,6 +142,7 @@ class step_latency {
   /// The work of a part that all replicas wait for together.
   struct shared_work {
     double half = 0;      // a reduce-scatter of gradients, or a gather of weights
+    double work = 0;      // of the device's arithmetic for its messages
     double units = 1;     // that it moves
     double update = 0;    // with the sums of a step
     double bringing = 0;  // of what each run has to bring
@@ -197,6 +200,23 @@ class step_latency {
     return 2 * half_reduce(devices, size);
   }
 
+  /// The arithmetic that a device loses to the same messages; of the slowest of them.
+  [[nodiscard]] double half_reduce_work(const std::vector<std::uint32_t>& devices, const replica_units& units) const
+  {
+    if (devices.size() < 2 || units.count == 0) return 0;
+    const auto ranks = static_cast<std::uint32_t>(devices.size());
+    const auto count = static_cast<double>(units.count);
+    const double sent = static_cast<double>(units.size.count()) / count * (ranks - 1) / ranks;
+    return count * longest_of(devices, [&](const cluster_node& it) { return it.message_work.of_group(ranks, sent); });
+  }
+  template <class Work>
+  [[nodiscard]] double longest_of(const std::vector<std::uint32_t>& devices, Work work) const
+  {
+    double longest = 0;
+    for (const std::uint32_t device : devices) longest = std::max(longest, work(node(device)));
+    return longest;
+  }
+
   [[nodiscard]] static std::vector<std::uint32_t> members(const parallel_plan& plan, std::uint32_t replica,
                                                           std::uint32_t stage)
   {
@@ -228,23 +248,28 @@ class step_latency {
   }
 
   [[nodiscard]] pipeline::part_costs runs_of(const parallel_plan& plan, const model_part& part,
-                                             const shared_work& shared, std::uint32_t replica,
-                                             std::uint32_t stage) const
+                                             const shared_work& shared, std::uint32_t replica, std::uint32_t stage,
+                                             std::uint32_t neighbours) const
   {
     const std::vector<std::uint32_t> sharing = members(plan, replica, stage);
     const double flops = slowest_flops(sharing);
     const double adding = part.all_reduces * all_reduce(sharing, static_cast<double>(part.boundary.count()));
     pipeline::part_costs costs;
-    const double arithmetic = part.forward_flops / flops + adding;
+    const auto boundary = static_cast<double>(part.boundary.count());
+    const double passing =
+        neighbours * longest_of(sharing, [&](const cluster_node& it) { return it.message_work.of_send(boundary); });
+    const double arithmetic = part.forward_flops / flops + adding + passing;
     costs.forward = std::max(arithmetic, shared.bringing);
     costs.backward_input =
-        std::max(part.backward_input_flops / flops + (plan.recomputes ? 2 : 1) * adding, shared.bringing);
-    costs.backward_weight = std::max(part.backward_weight_flops / flops, plan.zero > 1 ? shared.half : 0);
-    costs.recompute = costs.forward;
+        std::max(part.backward_input_flops / flops + (plan.recomputes ? 2 : 1) * adding + passing, shared.bringing);
+    const double weights = part.backward_weight_flops / flops;
+    costs.backward_weight = plan.zero > 1 ? std::max(weights + shared.work, shared.half) : weights;
+    costs.recompute = std::max(arithmetic - passing, shared.bringing);
     if (plan.zero == 3 && shared.half > 0) {
       // Unit by unit: no arithmetic before the first unit has come, and that of the last unit follows the last gather.
       const double coming = std::max(shared.half, shared.bringing);
-      costs.gather = std::max(coming, arithmetic) + std::min(coming, arithmetic) / shared.units - costs.forward;
+      const double busy = arithmetic + shared.work;
+      costs.gather = std::max(coming, busy) + std::min(coming, busy) / shared.units - costs.forward;
     }
     costs.update = shared.update;
     costs.output = part.boundary;
@@ -282,7 +307,9 @@ class step_latency {
       const model_part& part = parts[index];
       shared_work it;
       it.half = slowest_group(plan, stage, [&](const auto& group) { return half_reduce(group, units[index]); });
-      const double sum = (plan.zero == 1 ? it.half : 0) + (plan.zero < 3 ? it.half : 0);  // then the gather of weights
+      it.work = slowest_group(plan, stage, [&](const auto& group) { return half_reduce_work(group, units[index]); });
+      // The sum of gradients, then the gather of weights.
+      const double sum = ((plan.zero == 1 ? 1 : 0) + (plan.zero < 3 ? 1 : 0)) * std::max(it.half, it.work);
       const double own = static_cast<double>(part.parameters) / plan.replicas;
       const moved_bytes excess = moved.empty() ? moved_bytes{} : moved[stage];
       it.units = static_cast<double>(std::max<std::uint64_t>(1, units[index].count));
@@ -348,8 +375,12 @@ class step_latency {
     pipeline::pipeline_costs costs;
     costs.stages = plan.stages;
     costs.updates_aside = plan.schedule == schedule_kind::two_versions;
-    for (std::size_t index = 0; index < parts.size(); ++index)
-      costs.parts.push_back(runs_of(plan, parts[index], shared[index], replica, owners[index]));
+    for (std::size_t index = 0; index < parts.size(); ++index) {
+      const std::uint32_t owner = owners[index];
+      const std::uint32_t neighbours = (index > 0 && owners[index - 1] != owner ? 1U : 0U) +
+                                       (index + 1 < parts.size() && owners[index + 1] != owner ? 1U : 0U);
+      costs.parts.push_back(runs_of(plan, parts[index], shared[index], replica, owner, neighbours));
+    }
     costs.links.resize(std::size_t{plan.stages} * plan.stages);
     for (std::uint32_t from = 0; from < plan.stages; ++from)
       for (std::uint32_t to = 0; to < plan.stages; ++to)
