@@ -89,14 +89,15 @@ class link_probe {
     return std::chrono::duration<double>(clock::now() - begin).count();
   }
 
-  /// Waits of MPI itself take all of a processor. Where a process has a quota, it would be paused for them, and the
-  /// pauses would be taken for latency: polls have naps between them once a message is no quick one.
+  /// Waits of MPI itself take all of a processor. Where a process has a quota, it is paused for them, and the pauses
+  /// are taken for latency. So polls have naps between them once a message is no quick one: after several naps' time,
+  /// since naps of one end make the other one wait.
   static void wait_for_message(int peer, int tag)
   {
     const auto begin = clock::now();
     for (int is_there = 0; is_there == 0;) {
       require_mpi("waiting for a message", MPI_Iprobe(peer, tag, MPI_COMM_WORLD, &is_there, MPI_STATUS_IGNORE));
-      if (is_there == 0 && clock::now() - begin > std::chrono::microseconds{100})
+      if (is_there == 0 && clock::now() - begin > std::chrono::microseconds{400})
         std::this_thread::sleep_for(std::chrono::microseconds{50});
     }
   }

@@ -24,7 +24,7 @@ struct message_work {
 
   [[nodiscard]] constexpr bool operator==(const message_work&) const noexcept = default;
 
-  /// A gather, a sum or a barrier of a group: two messages in each round of its agreement, and two with each other rank.
+  /// A gather, a sum or a barrier of a group: two messages in each round of its agreement, and with each other rank.
   /// @param bytes   that this rank sends; it receives as many
   [[nodiscard]] constexpr double of_group(std::uint32_t ranks, double bytes) const noexcept
   {

@@ -162,10 +162,12 @@ class mpi_transfers {
 /// they did not, they tell one another their calls, so that the error can name them (dissemination: Hensgen, Finkel,
 /// Manber 1988; words of all: Bruck and others 1997).
 ///
-/// A wait polls MPI: for 10 microseconds at once, then giving way to other threads, then with sleeps of a sixteenth of
-/// the time so far (50 to 200 microseconds). Polls without sleep take a processor from the passes that they overlap
-/// with. So a lane sleeps after 500 microseconds at first, after half of that time where a wait was longer, and 10
-/// microseconds later where a wait was shorter. The deadline starts anew with each piece that arrived.
+/// A wait polls MPI: for 10 microseconds at once, then giving way to other threads, then with sleeps of 50
+/// microseconds. Polls without sleep take a processor from the passes that they overlap with. Sleeps of both ends make
+/// transfers over shared memory slow, since each poll moves a fragment. So a lane sleeps after 500 microseconds at
+/// first, after half of that time where a wait was long, and 20 microseconds later where a wait was not. Long is more
+/// than 500 microseconds and 10 nanoseconds for each byte: a rank came late, or the link is slow. Waits for words and
+/// for bytes learn apart. The deadline starts anew with each piece that arrived.
 ///
 /// @threads   one caller at a time
 class mpi_lane {
@@ -182,20 +184,25 @@ class mpi_lane {
   /// Room for a message that is received later in this attempt, or sent; `wait` ends them together.
   void receive(const attempt& this_attempt, std::uint32_t from, std::byte* place, std::uint64_t size)
   {
-    if (size != 0) transfers_.receive(comm_, tag_of(this_attempt), from, place, size);
+    if (size == 0) return;
+    transfers_.receive(comm_, tag_of(this_attempt), from, place, size);
+    under_way_ += size;
   }
   void send(const attempt& this_attempt, std::uint32_t to, const std::byte* place, std::uint64_t size)
   {
-    if (size != 0) transfers_.send(comm_, tag_of(this_attempt), to, place, size);
+    if (size == 0) return;
+    transfers_.send(comm_, tag_of(this_attempt), to, place, size);
+    under_way_ += size;
   }
 
   /// @throws comm_error   a rank is lost, said that it failed, or did not come before the deadline
   void wait(const attempt& this_attempt, bool agrees = false)
   {
+    std::chrono::nanoseconds& patience = patience_[under_way_ == 0 ? 0 : 1];
     const auto begin = std::chrono::steady_clock::now();
     for (std::chrono::nanoseconds waited{}; !transfers_.are_done();) {
       waited = std::chrono::steady_clock::now() - begin;
-      if (waited < patience_) {
+      if (waited < patience) {
         if (waited > quick_time) std::this_thread::yield();
         continue;
       }
@@ -204,11 +211,11 @@ class mpi_lane {
       if (waited >= group_->deadline())
         throw group_->error(comm_failure::deadline, this_attempt, waited,
                             this_attempt.of == mpi_group::part::pair ? this_attempt.peer : transfers_.awaited());
-      std::this_thread::sleep_for(std::clamp<std::chrono::nanoseconds>(waited / 16, least_nap, most_nap));
+      std::this_thread::sleep_for(nap);
     }
-    const bool was_short = std::chrono::steady_clock::now() - begin < patience_;
-    patience_ =
-        was_short ? std::min(most_patience, patience_ + least_patience) : std::max(least_patience, patience_ / 2);
+    const bool was_long = std::chrono::steady_clock::now() - begin > most_patience + under_way_ * slow_byte;
+    patience = was_long ? std::max(least_patience, patience / 2) : std::min(most_patience, patience + more_patience);
+    under_way_ = 0;
   }
 
   /// All ranks ask for the same, or all get an error. No rank returns before all have come.
@@ -265,8 +272,9 @@ class mpi_lane {
   static constexpr std::chrono::nanoseconds quick_time{10'000};
   static constexpr std::chrono::nanoseconds least_patience{10'000};
   static constexpr std::chrono::nanoseconds most_patience{500'000};
-  static constexpr std::chrono::nanoseconds least_nap{50'000};
-  static constexpr std::chrono::nanoseconds most_nap{200'000};
+  static constexpr std::chrono::nanoseconds more_patience{20'000};
+  static constexpr std::chrono::nanoseconds nap{50'000};
+  static constexpr std::chrono::nanoseconds slow_byte{10};
   static constexpr int gather_tag = 32;  // those below: rounds of agreement
   static constexpr int first_pair_tag = 64;
   static constexpr int pair_tags = 4'000;
@@ -368,7 +376,9 @@ class mpi_lane {
   std::array<std::uint64_t, 2> least_{}, theirs_{};  // the least fingerprint, and the complement of the greatest
   request_words pair_mine_{}, pair_theirs_{};
   std::vector<std::uint64_t> words_;
-  std::chrono::nanoseconds patience_ = most_patience;  // of the next wait, until it sleeps
+  std::uint64_t under_way_ = 0;  // of the next wait [bytes]
+  // Until a wait for words sleeps, and one for bytes.
+  std::array<std::chrono::nanoseconds, 2> patience_{most_patience, most_patience};
 };
 
 /// How the bytes of each operation travel. An agent runs this.

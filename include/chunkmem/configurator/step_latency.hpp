@@ -66,8 +66,8 @@ struct moved_bytes {
 ///   share that it updates.
 /// - Updates of states on the host take the longest of three: copies of gradients to the host, updates in its memory,
 ///   which all ranks of a node share, and copies of weights back.
-/// - Messages take the arithmetic of a device, as `cluster_node::message_work` says: sends and receives of each run, sums
-///   and gathers. Under runs they make the runs longer. Sums behind the last run last as long as the longer of both.
+/// - Messages take the arithmetic of a device, as `cluster_node::message_work` says: sends and receives of each run,
+///   sums and gathers. Under runs they make the runs longer. Sums behind the last run take the longer of both times.
 /// - With two versions, sums and updates run aside, in the slack. Gathers of ZeRO 3 take the stage's time.
 ///
 /// The batch takes as long as its slowest pipeline. Cost: that of one pipeline_timeline for each
