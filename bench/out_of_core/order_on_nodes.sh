@@ -38,7 +38,7 @@ on_nodes() {
 }
 # Of the tokens a second of the steps from the fourth on.
 median_rate() {
-  sed -n "s|^step \([4-9]\|1[0-5]\)/$steps .* \([0-9]*\) tokens/s .*|\2|p" "$1" | sort -g |
+  sed -n "s#^step \([4-9]\|1[0-5]\)/$steps .* \([0-9]*\) tokens/s .*#\2#p" "$1" | sort -g |
     awk '{ all[NR] = $1 } END { print (all[int((NR + 1) / 2)] + all[int(NR / 2) + 1]) / 2 }'
 }
 
