@@ -46,8 +46,12 @@ using chunkmem::configurator::cluster;
 /// The costs of collectives over MPI: ranks agree on each call in ceil(log2 ranks) rounds before its ring begins.
 [[nodiscard]] network_costs network_of(const cluster& whole)
 {
-  std::vector<double> rates, latencies;
+  std::vector<double> rates, latencies, of_message, of_byte;
   const auto nodes = static_cast<std::uint32_t>(whole.nodes.size());
+  for (const chunkmem::configurator::cluster_node& it : whole.nodes) {
+    of_message.push_back(it.message_work.seconds_per_message);
+    of_byte.push_back(it.message_work.seconds_per_byte);
+  }
   for (std::uint32_t from = 0; from < nodes; ++from)
     for (std::uint32_t to = 0; to < nodes; ++to) {
       if (from == to) continue;
@@ -56,6 +60,7 @@ using chunkmem::configurator::cluster;
     }
   const double latency = median(latencies) * 1e9;
   network_costs made{.of_node = 1, .nodes = nodes};
+  made.work = {.seconds_per_message = median(of_message), .seconds_per_byte = median(of_byte)};
   made.network_bytes_per_second = median(rates);
   made.network_nanoseconds = static_cast<std::uint64_t>(latency);
   made.start_nanoseconds = static_cast<std::uint64_t>(latency * std::ceil(std::log2(nodes)));

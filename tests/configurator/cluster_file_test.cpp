@@ -86,6 +86,20 @@ TEST_CASE("a cluster that is written reads back as the same", "[configurator]")
   }
 }
 
+TEST_CASE("a file says what messages take from a device, and one without it says that they take nothing",
+          "[configurator]")
+{
+  cluster whole = three_nodes();
+  CHECK_THAT(text_of(whole), !ContainsSubstring("compute_seconds"));
+  whole.nodes[1].message_work = {.seconds_per_message = 70e-6, .seconds_per_byte = 15e-9};
+  const cluster read = parse_cluster(text_of(whole), "c.json");
+  CHECK(read.nodes == whole.nodes);
+  CHECK(read.nodes[0].message_work == collective::message_work{});
+  whole.nodes[1].message_work.seconds_per_byte = 15e-3;  // a slip
+  CHECK_THROWS_WITH(whole.check(), ContainsSubstring("kinds.slow.compute_seconds_per_byte") &&
+                                       ContainsSubstring("4 nanoseconds are 4e-9"));
+}
+
 TEST_CASE("a file of a cluster is refused in one sentence, with the key", "[configurator]")
 {
   says(refusal("chunkmem cluster 1", "chunkmem cluster 2"), "format", "is not that of this version");

@@ -358,6 +358,40 @@ TEST_CASE("sums that ranks send to each other at once take the busiest way of a 
   CHECK(latency.of(pair).step == Catch::Approx(step_latency{whole, shape}.of(pair).step).epsilon(1e-9));
 }
 
+TEST_CASE("messages of a pipeline take the time of the devices that send and receive them", "[configurator]")
+{
+  transformer_shape shape = even_model(4);
+  shape.ties_embedding = false;
+  cluster whole = even_cluster(4);
+  const parallel_plan plan{.stages = 4, .devices = {0, 1, 2, 3}};
+  const double before = step_latency{whole, shape}.of(plan).step;
+  for (const std::uint32_t node : {1U, 3U}) {
+    CAPTURE(node);
+    cluster slow = whole;
+    slow.nodes[node].message_work = {.seconds_per_message = 1e-3, .seconds_per_byte = 1e-9};
+    // Three messages at each end of a transfer: one stage has two neighbours, the last one has one. Both directions.
+    const double of_transfer = 3e-3 + 1e-9 * 2.0 * static_cast<double>(shape.sequence * shape.hidden);
+    CHECK(step_latency{slow, shape}.of(plan).step - before ==
+          Catch::Approx(2 * (node == 1 ? 2 : 1) * of_transfer).epsilon(1e-6));
+  }
+}
+
+TEST_CASE("sums and gathers that take a device longer than their links last as long as the device", "[configurator]")
+{
+  const transformer_shape shape = even_model(4);
+  cluster whole = even_cluster(2);
+  whole.nodes[1].message_work = {.seconds_per_message = 1e-3, .seconds_per_byte = 1e-9};
+  const model_units units{shape, 2};
+  const double half = units.count * 4e-3 + units.size * 1e-9;  // of each unit four messages, half of it out and in
+  const double compute = alone(shape, 1e14);
+  const auto step_of = [&](std::uint32_t zero) {
+    return step_latency{whole, shape}.of({.replicas = 2, .zero = zero, .devices = {0, 1}}).step;
+  };
+  CHECK(step_of(1) == Catch::Approx(compute + 2 * half).epsilon(1e-3));  // a sum, and a gather
+  CHECK(step_of(2) == Catch::Approx(compute + 2 * half).epsilon(1e-3));  // the sum under a run
+  CHECK(step_of(3) == Catch::Approx(compute + 2 * half).epsilon(1e-3));  // both under runs
+}
+
 TEST_CASE("copies of a tied table add their gradients up before an update", "[configurator]")
 {
   transformer_shape shape = even_model(4);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/collective/message_work.hpp>
 #include <chunkmem/configurator/link_matrix.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
@@ -51,6 +52,7 @@ struct cluster_node {
   double port_out_bytes_per_second = 0;     ///< to all other nodes together; 0: each link has its rate
   double port_in_bytes_per_second = 0;      ///< from all other nodes together; 0: each link has its rate
   link_sharing inner_links = link_sharing::pairs;
+  collective::message_work message_work{};  ///< of one device, where its processor sends and receives; 0 with GPUs
 
   [[nodiscard]] bool operator==(const cluster_node&) const = default;
 };
@@ -113,6 +115,8 @@ inline constexpr plausible_range plausible_latency{0, 1, "seconds: 5 microsecond
 inline constexpr plausible_range plausible_flops{1e6, 1e17, "FLOP per second: 312 TFLOP/s are 312e12"};
 inline constexpr plausible_range plausible_copy_rate{1e5, 1e14, "bytes per second: 12 GB/s are 12e9"};
 inline constexpr plausible_range plausible_updates{1e3, 1e14, "parameters per second"};
+inline constexpr plausible_range plausible_message_work{0, 1, "seconds of arithmetic: 20 microseconds are 20e-6"};
+inline constexpr plausible_range plausible_byte_work{0, 1e-5, "seconds of arithmetic: 4 nanoseconds are 4e-9"};
 inline constexpr plausible_range plausible_bytes{1 << 16, 1e16, "bytes: 32 GiB are 34359738368"};
 
 [[nodiscard]] inline std::string not_plausible(double value, const plausible_range& range)
@@ -139,7 +143,9 @@ inline constexpr plausible_range plausible_bytes{1 << 16, 1e16, "bytes: 32 GiB a
         number{"to_host_bytes_per_second", it.to_host_bytes_per_second, plausible_copy_rate},
         number{"host_memory_bytes_per_second", it.host_memory_bytes_per_second, plausible_copy_rate},
         number{"host_updates_per_second", it.host_updates_per_second, plausible_updates},
-        number{"device_updates_per_second", it.device_updates_per_second, plausible_updates}})
+        number{"device_updates_per_second", it.device_updates_per_second, plausible_updates},
+        number{"compute_seconds_per_message", it.message_work.seconds_per_message, plausible_message_work},
+        number{"compute_seconds_per_byte", it.message_work.seconds_per_byte, plausible_byte_work}})
     if (const std::string why = not_plausible(each.value, each.range); !why.empty())
       return {path + '.' + each.name, why};
   for (const auto& [name, rate] : {std::pair{"port_out_bytes_per_second", it.port_out_bytes_per_second},

@@ -54,6 +54,9 @@ inline constexpr workload::json_limits cluster_limits{
       fields.refuse(key + ".value", "is no way of sharing", "write pairs or shared");
     made.inner_links = how == name_of(link_sharing::shared) ? link_sharing::shared : link_sharing::pairs;
   }
+  const auto work = [&](const char* name) { return fields.has(path + name) ? all.number(path + name) : 0; };
+  made.message_work = {.seconds_per_message = work("compute_seconds_per_message"),
+                       .seconds_per_byte = work("compute_seconds_per_byte")};
   return made;
 }
 
@@ -134,9 +137,10 @@ template <class Number>
 /// A cluster from JSON text.
 ///
 /// The object has `format`, `name`, `kinds` (by name: the members of cluster_node, each as {"value": number, "source":
-/// "where it is from"}; rates of ports and `inner_links` may be left out), `nodes` (the kind of each node) and `links`:
-/// a `source`, the squares `bytes_per_second` and `latency_seconds` with a row for each sending node, and perhaps the
-/// `spread` of what was measured. `cluster_text` writes one.
+/// "where it is from"}; rates of ports, `inner_links`, `compute_seconds_per_message` and `compute_seconds_per_byte` may be
+/// left out), `nodes` (the kind of each node) and `links`: a `source`, the squares `bytes_per_second` and
+/// `latency_seconds` with a row for each sending node, and perhaps the `spread` of what was measured. `cluster_text`
+/// writes one.
 /// @param file   a name for messages
 /// @throws format_error   one sentence with the file and the key that is wrong: a square that is none, a number that is
 ///   negative, missing, or wrong by a power of ten
@@ -191,6 +195,10 @@ struct cluster_sources {
     if (it.port_in_bytes_per_second > 0)
       member("port_in_bytes_per_second", detail::number_text(it.port_in_bytes_per_second));
     if (it.inner_links != link_sharing::pairs) member("inner_links", detail::quoted(name_of(it.inner_links)));
+    if (it.message_work != collective::message_work{}) {
+      member("compute_seconds_per_message", detail::number_text(it.message_work.seconds_per_message));
+      member("compute_seconds_per_byte", detail::number_text(it.message_work.seconds_per_byte));
+    }
     text += "}";
   }
   text += "},\n  \"nodes\": [";

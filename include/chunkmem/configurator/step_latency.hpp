@@ -165,6 +165,8 @@ class batch_simulation {
 ///   share that it updates.
 /// - Updates of states on the host take the longest of three: copies of gradients to the host, updates in its memory,
 ///   which all ranks of a node share, and copies of weights back.
+/// - Messages take the arithmetic of a device, as `cluster_node::message_work` says: sends and receives of each run,
+///   sums and gathers. Under runs they make the runs longer. Sums behind the last run take the longer of both times.
 /// - With two versions, sums and updates run aside, in the slack. Gathers of ZeRO 3 take the stage's time.
 ///
 /// The batch takes as long as its slowest pipeline. Of a batch with many micro-batches fewer are simulated, where all
@@ -242,6 +244,7 @@ class step_latency {
   struct shared_work {
     double half = 0;      // a reduce-scatter of gradients
     double gather = 0;    // of weights
+    double work = 0;      // of the device's arithmetic for the messages of one of them
     double units = 1;     // that both move
     double update = 0;    // with the sums of a step
     double bringing = 0;  // of what each run has to bring
@@ -351,6 +354,23 @@ class step_latency {
     return flows;
   }
 
+  /// The arithmetic that a device loses to the same messages; of the slowest of them.
+  [[nodiscard]] double half_reduce_work(const std::vector<std::uint32_t>& devices, const replica_units& units) const
+  {
+    if (devices.size() < 2 || units.count == 0) return 0;
+    const auto ranks = static_cast<std::uint32_t>(devices.size());
+    const auto count = static_cast<double>(units.count);
+    const double sent = static_cast<double>(units.size.count()) / count * (ranks - 1) / ranks;
+    return count * longest_of(devices, [&](const cluster_node& it) { return it.message_work.of_group(ranks, sent); });
+  }
+  template <class Work>
+  [[nodiscard]] double longest_of(const std::vector<std::uint32_t>& devices, Work work) const
+  {
+    double longest = 0;
+    for (const std::uint32_t device : devices) longest = std::max(longest, work(node(device)));
+    return longest;
+  }
+
   [[nodiscard]] static std::vector<std::uint32_t> members(const parallel_plan& plan, std::uint32_t replica,
                                                           std::uint32_t stage)
   {
@@ -400,18 +420,24 @@ class step_latency {
 
   [[nodiscard]] pipeline::part_costs runs_of(const parallel_plan& plan, const model_part& part,
                                              const shared_work& shared, std::uint32_t replica, std::uint32_t stage,
-                                             const port_flows& shares) const
+                                             const port_flows& shares, std::uint32_t neighbours) const
   {
     const run_seconds runs = runs_on(part, plan, members(plan, replica, stage), shares);
     pipeline::part_costs costs;
-    costs.forward = std::max(runs.forward, shared.bringing);
-    costs.backward_input = std::max(runs.backward_input, shared.bringing);
-    costs.backward_weight = std::max(runs.backward_weight, plan.zero > 1 ? shared.half : 0);
-    costs.recompute = costs.forward;
+    const auto boundary = static_cast<double>(part.boundary.count());
+    const double passing = neighbours * longest_of(members(plan, replica, stage), [&](const cluster_node& it) {
+                             return it.message_work.of_send(boundary);
+                           });
+    costs.forward = std::max(runs.forward + passing, shared.bringing);
+    costs.backward_input = std::max(runs.backward_input + passing, shared.bringing);
+    costs.backward_weight =
+        plan.zero > 1 ? std::max(runs.backward_weight + shared.work, shared.half) : runs.backward_weight;
+    costs.recompute = std::max(runs.forward, shared.bringing);
     if (plan.zero == 3 && shared.gather > 0) {
       // Unit by unit: no arithmetic before the first unit has come, and that of the last unit follows the last gather.
       const double coming = std::max(shared.gather, shared.bringing);
-      costs.gather = std::max(coming, runs.forward) + std::min(coming, runs.forward) / shared.units - costs.forward;
+      const double busy = runs.forward + passing + shared.work;
+      costs.gather = std::max(coming, busy) + std::min(coming, busy) / shared.units - costs.forward;
     }
     costs.update = shared.update;
     costs.output = part.boundary;
@@ -456,12 +482,14 @@ class step_latency {
       };
       it.half = half(wide_gradients);
       it.gather = wide_weights == wide_gradients ? it.half : half(wide_weights);
+      it.work = slowest_group(plan, stage, [&](const auto& group) { return half_reduce_work(group, units[index]); });
       const double adding = visible(plan, part, stage,
-                                    plan.zero == 0   ? 2 * it.half
-                                    : plan.zero == 1 ? it.half
+                                    plan.zero == 0   ? 2 * std::max(it.half, it.work)
+                                    : plan.zero == 1 ? std::max(it.half, it.work)
                                                      : 0,
                                     shares);
-      const double sum = adding + (plan.zero == 1 || plan.zero == 2 ? it.gather : 0);  // then the gather of weights
+      const double sum =
+          adding + (plan.zero == 1 || plan.zero == 2 ? std::max(it.gather, it.work) : 0);  // then the gather of weights
       const double own = static_cast<double>(part.parameters) / (plan.zero == 0 ? 1 : plan.replicas);
       const moved_bytes excess = moved.empty() ? moved_bytes{} : moved[stage];
       it.units = static_cast<double>(std::max<std::uint64_t>(1, units[index].count));
@@ -555,8 +583,12 @@ class step_latency {
     costs.stages = plan.stages;
     costs.updates_aside = plan.schedule == schedule_kind::two_versions;
     const port_flows shares = flows_of_shares(plan);
-    for (std::size_t index = 0; index < parts.size(); ++index)
-      costs.parts.push_back(runs_of(plan, parts[index], shared[index], replica, owners[index], shares));
+    for (std::size_t index = 0; index < parts.size(); ++index) {
+      const std::uint32_t owner = owners[index];
+      const std::uint32_t neighbours = (index > 0 && owners[index - 1] != owner ? 1U : 0U) +
+                                       (index + 1 < parts.size() && owners[index + 1] != owner ? 1U : 0U);
+      costs.parts.push_back(runs_of(plan, parts[index], shared[index], replica, owner, shares, neighbours));
+    }
     costs.links.resize(std::size_t{plan.stages} * plan.stages);
     for (std::uint32_t from = 0; from < plan.stages; ++from)
       for (std::uint32_t to = 0; to < plan.stages; ++to)
