@@ -164,10 +164,11 @@ class mpi_transfers {
 ///
 /// A wait polls MPI: for 10 microseconds at once, then giving way to other threads, then with sleeps of 50
 /// microseconds. Polls without sleep take a processor from the passes that they overlap with. Sleeps of both ends make
-/// transfers over shared memory slow, since each poll moves a fragment. So a lane sleeps after 500 microseconds at
-/// first, after half of that time where a wait was long, and 20 microseconds later where a wait was not. Long is more
-/// than 500 microseconds and 10 nanoseconds for each byte: a rank came late, or the link is slow. Waits for words and
-/// for bytes learn apart. The deadline starts anew with each piece that arrived.
+/// transfers over shared memory slow, since each poll moves a few fragments. So a wait does not sleep while its bytes
+/// may still come at 4 GB/s, and for the lane's patience longer. The patience is 500 microseconds at first. A long wait
+/// halves it, down to 10 microseconds, and any other one adds 20 microseconds. A wait is long if it takes more than 500
+/// microseconds and 10 nanoseconds for each byte: a rank came late, or the link is slow. A message is found at most one
+/// sleep late. The deadline starts anew with each piece that arrived.
 ///
 /// @threads   one caller at a time
 class mpi_lane {
@@ -198,24 +199,26 @@ class mpi_lane {
   /// @throws comm_error   a rank is lost, said that it failed, or did not come before the deadline
   void wait(const attempt& this_attempt, bool agrees = false)
   {
-    std::chrono::nanoseconds& patience = patience_[under_way_ == 0 ? 0 : 1];
+    const std::chrono::nanoseconds by_size{under_way_ / quick_bytes_per_nanosecond};
+    const std::chrono::nanoseconds long_wait = most_patience + under_way_ * slow_byte;
+    under_way_ = 0;
     const auto begin = std::chrono::steady_clock::now();
-    for (std::chrono::nanoseconds waited{}; !transfers_.are_done();) {
+    std::chrono::nanoseconds waited{};
+    while (!transfers_.are_done()) {
       waited = std::chrono::steady_clock::now() - begin;
-      if (waited < patience) {
-        if (waited > quick_time) std::this_thread::yield();
-        continue;
-      }
+      if (waited < quick_time) continue;
       group_->look(this_attempt, waited);
       if (agrees && this_attempt.of == mpi_group::part::group) look_for_pairs(this_attempt, waited);
       if (waited >= group_->deadline())
         throw group_->error(comm_failure::deadline, this_attempt, waited,
                             this_attempt.of == mpi_group::part::pair ? this_attempt.peer : transfers_.awaited());
-      std::this_thread::sleep_for(nap);
+      if (waited < patience_ + by_size)
+        std::this_thread::yield();
+      else
+        std::this_thread::sleep_for(nap);
     }
-    const bool was_long = std::chrono::steady_clock::now() - begin > most_patience + under_way_ * slow_byte;
-    patience = was_long ? std::max(least_patience, patience / 2) : std::min(most_patience, patience + more_patience);
-    under_way_ = 0;
+    patience_ = waited > long_wait ? std::max(least_patience, patience_ / 2)
+                                   : std::min(most_patience, patience_ + more_patience);
   }
 
   /// All ranks ask for the same, or all get an error. No rank returns before all have come.
@@ -274,6 +277,7 @@ class mpi_lane {
   static constexpr std::chrono::nanoseconds most_patience{500'000};
   static constexpr std::chrono::nanoseconds more_patience{20'000};
   static constexpr std::chrono::nanoseconds nap{50'000};
+  static constexpr std::uint64_t quick_bytes_per_nanosecond = 4;
   static constexpr std::chrono::nanoseconds slow_byte{10};
   static constexpr int gather_tag = 32;  // those below: rounds of agreement
   static constexpr int first_pair_tag = 64;
@@ -377,8 +381,7 @@ class mpi_lane {
   request_words pair_mine_{}, pair_theirs_{};
   std::vector<std::uint64_t> words_;
   std::uint64_t under_way_ = 0;  // of the next wait [bytes]
-  // Until a wait for words sleeps, and one for bytes.
-  std::array<std::chrono::nanoseconds, 2> patience_{most_patience, most_patience};
+  std::chrono::nanoseconds patience_ = most_patience;
 };
 
 /// How the bytes of each operation travel. An agent runs this.
