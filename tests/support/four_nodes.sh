@@ -3,7 +3,8 @@
 # Runs a command beside four nodes: network namespaces of this computer, joined by a bridge.
 #   sh four_nodes.sh BITS_PER_SECOND PERCENT COMMAND...
 # A token bucket of `tc` limits each port to this rate at both of its ends, with a burst of 64 KiB. The processes of a
-# node have this part of one processor. Each of both is one number, or four with commas between them. COMMAND starts a program on all nodes, one process each, with
+# node have this part of one processor. Each of both is one number, or four with commas between them. COMMAND starts a
+# program on all nodes, one process each, with
 #   "$CHUNKMEM_ON_NODES" PROGRAM ARGUMENTS...
 # which is Open MPI over TCP. It may do so several times. Returns what COMMAND returns; 4 where a part is missing, behind a
 # line that says which one.
