@@ -137,8 +137,8 @@ template <class Number>
 /// A cluster from JSON text.
 ///
 /// The object has `format`, `name`, `kinds` (by name: the members of cluster_node, each as {"value": number, "source":
-/// "where it is from"}; rates of ports, `inner_links`, `compute_seconds_per_message` and `compute_seconds_per_byte` may be
-/// left out), `nodes` (the kind of each node) and `links`: a `source`, the squares `bytes_per_second` and
+/// "where it is from"}; rates of ports, `inner_links`, `compute_seconds_per_message` and `compute_seconds_per_byte` may
+/// be left out), `nodes` (the kind of each node) and `links`: a `source`, the squares `bytes_per_second` and
 /// `latency_seconds` with a row for each sending node, and perhaps the `spread` of what was measured. `cluster_text`
 /// writes one.
 /// @param file   a name for messages
