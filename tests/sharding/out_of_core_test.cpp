@@ -363,6 +363,28 @@ TEST_CASE("a gather does not wait behind copies that wait for compute, where sum
   CHECK(is_first[1]);
 }
 
+TEST_CASE("shares go to the device with other copies where the backend has no agent left for them", "[sharding]")
+{
+  for (const std::size_t own : {0U, 1U}) {
+    const sharding::thread_ranks gathers{1}, sums{1};
+    gathers.run([&](sharding::thread_ranks::place& here) {
+      sharding::thread_ranks::place other{sums, 0};
+      sharding::sums_apart ranks{here.process_groups(), other.process_groups()};
+      backend::host_arena memory{{.device_capacity = bytes{131072}, .host_capacity = bytes{262144}}};
+      for (std::size_t number = 0; number < own; ++number) (void)memory.adopt();
+      sharded_model<backend::host_arena, decltype(ranks)> m{memory, ranks, {.chunk_bytes = bytes{16384}}};
+      CHECK(memory.agents() == max_agents);
+      const auto weight = m.add<float>({256}, role::parameter);
+      std::ranges::fill(m.acquire(weight, access::write).span(), 3.0F);
+      auto scope = m.iteration();
+      scope.pass(pass::forward);
+      const auto pin = m.acquire(weight, access::read, agent::compute);
+      m.settle();
+      CHECK(pin.span()[255] == 3.0F);
+    });
+  }
+}
+
 namespace {
 
 /// Two ranks with four layers train by a plan. Beside weights and shares the device has room for the gradients of two
