@@ -502,7 +502,7 @@ class plan_search {
     told_ = seconds;
     std::uint64_t left = 0;
     for (const degree& each : degrees_)
-      for (const open_plan& it : each.open) left += !it.is_simulated && it.seconds <= slowest_of_best() ? 1 : 0;
+      for (const open_plan& it : each.open) left += !it.is_simulated && it.seconds <= slowest_of_best() ? 1U : 0U;
     const std::uint64_t done = found_.simulated + 1;
     search_progress now{.done = found_.simulated, .of = found_.simulated + left, .seconds = seconds};
     now.seconds_left = seconds / static_cast<double>(done) * static_cast<double>(left);
