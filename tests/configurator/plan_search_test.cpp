@@ -289,7 +289,7 @@ TEST_CASE("the bytes of a plan are exact unless chunks come and go in more micro
   support::dice dice{2};
   cluster whole = exhaustive_search::roll_cluster(dice, 1);
   const workload::transformer_shape shape = exhaustive_search::shape();
-  const std::uint32_t most = most_rehearsed(shape);
+  const std::uint32_t most = most_rehearsed(shape, {});
   const auto is_exact = [&](std::uint64_t rows, bytes device) {
     REQUIRE(with_few_micro_batches({.micro_batches = static_cast<std::uint32_t>(rows)}, shape).micro_batches < rows);
     whole.nodes[0].device_bytes = device;

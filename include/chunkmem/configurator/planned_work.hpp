@@ -94,9 +94,9 @@ namespace detail {
 [[nodiscard]] inline std::uint32_t most_rehearsed(const trained_model& model, const parallel_plan& plan)
 {
   constexpr std::size_t reads = std::size_t{1} << 17;  // of weights in all micro-batches
-  std::size_t tensors = 1;
+  std::size_t tensors = 0;
   for (const std::vector<std::uint64_t>& part : tensors_of_parts(model, plan)) tensors += part.size();
-  return static_cast<std::uint32_t>(reads / tensors);
+  return static_cast<std::uint32_t>(reads / std::max(tensors, std::size_t{1}));
 }
 
 /// The plan with as many micro-batches as a rehearsal takes a second for: all of a small model. More of them repeat the
