@@ -55,52 +55,6 @@ TEST_CASE("a load starts when the chunk that leaves its frame was used last", "[
   CHECK(start_of_load(actions, 2) == 10);
 }
 
-TEST_CASE("a write-back starts at the first read of what was written last", "[transfer]")
-{
-  support::record_builder build;
-  build.brief(0, entry_kind::write);  // access 0
-  build.brief(1);
-  build.brief(0);  // access 2: the first read
-  build.brief(1);
-  build.brief(0);  // access 4: the last use
-  build.brief(2);
-  build.brief(2);  // access 6
-  const std::vector<std::uint32_t> own{0, 1, 2};
-  const access_record record = build.finish(own, 3);
-  const conformance::moves demand{
-      {6, 0, 0, 1, 0, move_kind::write_back}, {6, 0, 0, 1, 0, move_kind::evict}, {6, 2, 0, 1, 0, move_kind::load}};
-  conformance::moves actions;
-  transfer::lookahead policy;
-  policy.schedule({record, own, demand, 3, 2, true}, actions);
-  REQUIRE(actions.size() == 3);
-  CHECK((actions[0].kind == move_kind::write_back && actions[0].access_index == 2));
-  CHECK((actions[1].kind == move_kind::evict && actions[1].access_index == 5));
-  CHECK(start_of_load(actions, 2) == 6);  // its own last use was access 5
-}
-
-TEST_CASE("a write-back waits for every pin that was there while bytes were written", "[transfer]")
-{
-  support::record_builder build;
-  const std::uint32_t written = build.access(0, entry_kind::write);  // access 0
-  const std::uint32_t held = build.access(3);                        // access 1: ranks may still add the bytes up
-  build.release(written);
-  build.brief(0);  // access 2
-  build.brief(1);
-  build.release(held);  // before access 4
-  build.brief(1);
-  build.brief(1);
-  build.brief(2);  // access 6
-  const std::vector<std::uint32_t> chunk_of_slot{0, 1, 2, 0};
-  const access_record record = build.finish(chunk_of_slot, 3);
-  const conformance::moves demand{
-      {6, 0, 0, 1, 0, move_kind::write_back}, {6, 0, 0, 1, 0, move_kind::evict}, {6, 2, 0, 1, 0, move_kind::load}};
-  conformance::moves actions;
-  transfer::lookahead policy;
-  policy.schedule({record, chunk_of_slot, demand, 3, 2, true}, actions);
-  REQUIRE(actions.size() == 3);
-  CHECK((actions[0].kind == move_kind::write_back && actions[0].access_index == 4));
-}
-
 TEST_CASE("a claim and a lease stay at their moment, after the copies of that moment", "[transfer]")
 {
   support::record_builder build;
