@@ -428,21 +428,18 @@ class iteration_planner {
                                           bytes{now.space(tier::host).capacity()}};
       transfer::iteration_plan wanted = transfer_.retain(request);
       if (!wanted.retained_until.empty()) {  // an empty plan would take the room that reserve_search() made
-        const bool finds_places = !wanted.places.empty();
         const std::uint64_t least = long_trial.counted * (wanted.bound_bytes / device.frame_bytes());
-        planned.keep(std::move(wanted));
+        planned.keep(wanted);
         std::uint64_t moved = frames_moved(planned, now, record, chunk_of_slot);
-        if (finds_places && moved > least) {  // stays may have been given up for their frames
+        if (!wanted.places.empty() && moved > least) {  // the places may have cost gaps
           request.finds_places = false;
-          const std::optional<retained_ways> ways = planned.ways;
-          wanted = std::exchange(planned.plan, transfer_.retain(request));
-          const std::uint64_t anywhere =
-              planned.plan.retained_until.empty() ? impossible : frames_moved(planned, now, record, chunk_of_slot);
-          if (anywhere >= moved) {
-            planned.plan = std::move(wanted);
-            planned.ways = ways;
+          planned.keep(transfer_.retain(request));
+          if (const std::uint64_t anywhere = frames_moved(planned, now, record, chunk_of_slot); anywhere < moved) {
+            moved = anywhere;
+          } else {
+            planned.keep(std::move(wanted));
+            moved = frames_moved(planned, now, record, chunk_of_slot);
           }
-          moved = std::min(moved, anywhere);
         }
         if (moved == impossible || moved > trial_.frames_moved(now, record, chunk_of_slot, planned.variant, long_trial))
           planned.keep_nothing();

@@ -40,8 +40,7 @@ namespace transfer {
 ///   early_loads.
 ///
 /// Good where an iteration repeats. Poor where every iteration is another one, since every record is solved anew.
-/// Cost: one solution for each record, see retention_solution, and a second one where the first gave up stays for their
-/// frames; nothing while a plan is followed.
+/// Cost: one solution for each record, see retention_solution; nothing while a plan is followed.
 class planned {
  public:
   using policy_kind = transfer_kind;
