@@ -419,28 +419,12 @@ class iteration_planner {
     planned.keep_nothing();  // what it says of another record, or of other chunks
     if constexpr (retaining_transfer<Transfer>) {
       const tier_space& device = now.space(tier::device);
-      transfer::retention_request request{record,
-                                          chunk_of_slot,
-                                          now.table().all(),
-                                          now.table().live(),
-                                          bytes{device.frame_bytes()},
-                                          bytes{device.capacity()},
-                                          bytes{now.space(tier::host).capacity()}};
-      transfer::iteration_plan wanted = transfer_.retain(request);
+      transfer::iteration_plan wanted =
+          transfer_.retain({record, chunk_of_slot, now.table().all(), now.table().live(), bytes{device.frame_bytes()},
+                            bytes{device.capacity()}, bytes{now.space(tier::host).capacity()}});
       if (!wanted.retained_until.empty()) {  // an empty plan would take the room that reserve_search() made
-        const std::uint64_t least = long_trial.counted * (wanted.bound_bytes / device.frame_bytes());
-        planned.keep(wanted);
-        std::uint64_t moved = frames_moved(planned, now, record, chunk_of_slot);
-        if (!wanted.places.empty() && moved > least) {  // the places may have cost gaps
-          request.finds_places = false;
-          planned.keep(transfer_.retain(request));
-          if (const std::uint64_t anywhere = frames_moved(planned, now, record, chunk_of_slot); anywhere < moved) {
-            moved = anywhere;
-          } else {
-            planned.keep(std::move(wanted));
-            moved = frames_moved(planned, now, record, chunk_of_slot);
-          }
-        }
+        planned.keep(std::move(wanted));
+        const std::uint64_t moved = frames_moved(planned, now, record, chunk_of_slot);
         if (moved == impossible || moved > trial_.frames_moved(now, record, chunk_of_slot, planned.variant, long_trial))
           planned.keep_nothing();
       }

@@ -72,9 +72,8 @@ class planned {
     } catch (const out_of_memory&) {  // a chunk would have to lie between leases, or the host copies have no room
       return {};
     }
-    const auto places = request.finds_places && plan_.device_only.empty()
-                            ? frames_.choose(uses_, plan_.retained, tide_, request.chunks)
-                            : std::span<const std::uint32_t>{};
+    const auto places = plan_.device_only.empty() ? frames_.choose(uses_, plan_.retained, tide_, request.chunks)
+                                                  : std::span<const std::uint32_t>{};
     if (!places.empty() && frames_.is_cut())
       plan_.moved_bytes = moved_bytes({sizes_, uses_.uses(), room_, {}, true}, plan_.retained);
     iteration_plan answer = link_stays(uses_, plan_.retained, tide_, record.size());
