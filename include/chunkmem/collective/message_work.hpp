@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/version.hpp>
+
 #include <bit>
 #include <cstdint>
 
