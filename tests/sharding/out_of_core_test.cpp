@@ -295,21 +295,27 @@ bool gathers_before_sum(Ranks& ranks)
   return came_first && has_right_weight && after.span()[elements - 1] == 0.0F;  // 1 - (0.5 + 0.5)
 }
 
+/// Two ranks, whose sums have groups of their own, both answer `is_first(ranks)` with true.
+template <class Question>
+bool on_both_ranks(Question is_first)
+{
+  const sharding::thread_ranks gathers{2}, sums{2};
+  bool said[2] = {};
+  gathers.run([&](sharding::thread_ranks::place& here) {
+    sharding::thread_ranks::place other{sums, here.rank()};
+    sharding::sums_apart ranks{here.process_groups(), other.process_groups()};
+    said[here.rank()] = is_first(ranks);
+  });
+  return said[0] && said[1];
+}
+
 }  // namespace
 
 TEST_CASE(
     "a gather does not wait behind the sum of a gradient that is not made yet, where sums have groups of their own",
     "[sharding]")
 {
-  const sharding::thread_ranks gathers{2}, sums{2};
-  bool is_first[2] = {};
-  gathers.run([&](sharding::thread_ranks::place& here) {
-    sharding::thread_ranks::place other{sums, here.rank()};
-    sharding::sums_apart ranks{here.process_groups(), other.process_groups()};
-    is_first[here.rank()] = gathers_before_sum(ranks);
-  });
-  CHECK(is_first[0]);
-  CHECK(is_first[1]);
+  CHECK(on_both_ranks([](auto& ranks) { return gathers_before_sum(ranks); }));
 }
 
 namespace {
@@ -352,15 +358,7 @@ bool gathers_before_copies(Ranks& ranks)
 TEST_CASE("a gather does not wait behind copies that wait for compute, where sums have groups of their own",
           "[sharding]")
 {
-  const sharding::thread_ranks gathers{2}, sums{2};
-  bool is_first[2] = {};
-  gathers.run([&](sharding::thread_ranks::place& here) {
-    sharding::thread_ranks::place other{sums, here.rank()};
-    sharding::sums_apart ranks{here.process_groups(), other.process_groups()};
-    is_first[here.rank()] = gathers_before_copies(ranks);
-  });
-  CHECK(is_first[0]);
-  CHECK(is_first[1]);
+  CHECK(on_both_ranks([](auto& ranks) { return gathers_before_copies(ranks); }));
 }
 
 TEST_CASE("shares go to the device with other copies where the backend has no agent left for them", "[sharding]")

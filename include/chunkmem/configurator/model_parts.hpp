@@ -50,9 +50,9 @@ struct model_part {
   bytes summed{};                 ///< by each all-reduce
   bytes kept{};                   ///< by a forward run for its backward run, without the input
   bytes working{};                ///< in addition while it runs
-  std::uint64_t tied = 0;         ///< of `parameters`, those of which another part has a copy
+  std::uint64_t tied = 0;         ///< parameters with a copy in another part; `parameters` counts them
   std::vector<measured_runs> measured{};  ///< by kind of device; empty: FLOP tell the work
-  bool measured_with_sums = false;        ///< those of ranks that share layers, inside a node
+  bool measured_with_sums = false;        ///< measured seconds contain sums over ranks that share layers, inside a node
 
   /// The seconds of a kind of device. @throws config_error   the profile has no such kind
   [[nodiscard]] const measured_runs& measured_on(std::string_view kind) const

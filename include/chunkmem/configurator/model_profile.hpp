@@ -331,8 +331,8 @@ template <class Entry, class Key, class IsSame, class Lengths>
 
 }  // namespace detail
 
-/// A profile of which forward runs alone were measured, with backward runs by a rule: a backward run computes twice as
-/// long as a forward run, a half for each gradient, and adds up as often over ranks that share the part.
+/// Adds backward runs to a profile that has forward runs alone, by a rule. A backward run computes twice as long as a
+/// forward run, a half for each gradient, and adds up as often over ranks that share the part.
 ///
 /// So at a tensor-parallel degree t above 1, where times have sums and degree 1 was measured too, a forward run has a
 /// t-th of the time at degree 1 for computing, at most all of its time, and the rest for sums. Its backward run takes

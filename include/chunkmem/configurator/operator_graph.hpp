@@ -24,7 +24,7 @@ namespace configurator {
 ///     const model_profile vgg = profile_of_graph(text, "graph.txt", {.kind = "titan x"});
 struct graph_measurement {
   std::string kind;        ///< of device
-  std::uint64_t rows = 1;  ///< of the micro-batch; 1: times and sizes are those of a whole one
+  std::uint64_t rows = 1;  ///< of the micro-batch; 1: times and sizes of the graph are for a whole micro-batch
   std::uint32_t weight_bytes = 4;
 };
 

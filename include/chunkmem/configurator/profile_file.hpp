@@ -160,7 +160,7 @@ template <class Numbers>
 ///   part without weights has [0]
 /// - `sizes`: by degree and rows of the micro-batch, as "2 x 8", the bytes `saved`, `boundary` and `transient`
 /// - `times`: by kind of device and the same, the seconds `forward`, `backward_input` and `backward_weight`; or
-///   `backward` for both together, of which each has a half
+///   `backward` for both together; each gradient has a half
 /// - perhaps `tie`: `first_part`, `last_part` and `elements`
 ///
 /// `profile_text` writes one.

@@ -651,7 +651,7 @@ class step_latency {
   const cluster& whole_;
   trained_model model_;
   std::vector<std::uint32_t> node_of_;
-  port_flows lone_;  // of which there is no other one
+  port_flows lone_;  // a flow has all of its ports
   bool has_ports_ = false;
   pipeline::interruption stop_;
 };

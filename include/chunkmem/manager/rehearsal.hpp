@@ -226,7 +226,7 @@ class rehearsal {
     } catch (const out_of_memory&) {
       return false;
     }
-    const auto ask_again = [&] { (void)settle_(capacity[tier::device]); };  // whoever wants to end a long trial throws
+    const auto ask_again = [&] { (void)settle_(capacity[tier::device]); };  // the settler may throw to end a long trial
     return replay_.settles(*it.record, frames_.tensors.chunk_of_slot(), state_, log_, from == origin::known,
                            Transfer::plans, ask_again);
   }
