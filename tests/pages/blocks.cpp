@@ -34,6 +34,10 @@ using namespace cm::literals;
 using memory_type = cm::backend::host_arena;
 using manager_type = cm::manager<memory_type>;
 
+inline void rehearsal(manager_type& m, void (*train_one_step)(manager_type&))
+{
+#include "rehearsal.inc"
+}
 inline void sixteen_bits(memory_type& memory)
 {
 #include "sixteen_bits.inc"

@@ -312,8 +312,8 @@ class OtherCheckers(PlantedMistakes):
 
     def test_the_table_of_policies_is_that_of_the_headers(self):
         self.expect_good("policies")
-        self.replace("README.md", "| eviction |", "| evictions |")
-        self.expect("policies", "the README's table is not what the headers have")
+        self.replace("docs/policies/index.md", "| eviction |", "| evictions |")
+        self.expect("policies", "the table of docs/policies/index.md is not what the headers have")
         self.run_checker("policies", "--write")
         self.expect_good("policies")
         self.add("include/chunkmem/core/policy.hpp", "struct admission_kind {};\n")

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-# The examples of docs/policies, docs/integrating.md, docs/interop.md and docs/pipelines.md are compiled and run. What the first ones quote is
-# compared with what the library says.
+# The examples of docs/policies, docs/integrating.md, docs/interop.md, docs/pipelines.md and docs/recipes.md are compiled and run.
+# Quotations of the library in the first ones are compared with what it says.
 file(GLOB pages CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/docs/policies/*.md" "${PROJECT_SOURCE_DIR}/docs/integrating.md" "${PROJECT_SOURCE_DIR}/docs/interop.md"
-     "${PROJECT_SOURCE_DIR}/docs/pipelines.md")
+     "${PROJECT_SOURCE_DIR}/docs/pipelines.md" "${PROJECT_SOURCE_DIR}/docs/recipes.md")
 set(extracted "${PROJECT_BINARY_DIR}/generated/pages.cpp")
 add_custom_command(OUTPUT "${extracted}" DEPENDS ${pages} "${CMAKE_CURRENT_LIST_DIR}/extract.py" VERBATIM
                    COMMAND "${CHUNKMEM_PYTHON}" -B "${CMAKE_CURRENT_LIST_DIR}/extract.py" --out "${extracted}"
                    COMMAND ${CMAKE_COMMAND} -E touch "${extracted}")
-chunkmem_program(test_pages "${extracted}")
-target_link_libraries(test_pages PRIVATE chunkmem_test_main)
-chunkmem_test(pages COMMAND test_pages)
+if(chunkmem_why_no_checkpoint)
+  chunkmem_skipped_test(pages "${chunkmem_why_no_checkpoint}")
+else()
+  chunkmem_program(test_pages "${extracted}")
+  target_link_libraries(test_pages PRIVATE chunkmem_test_main chunkmem::checkpoint)
+  chunkmem_test(pages COMMAND test_pages)
+endif()
 
 # The checkers of the pages: each is a script of this folder, and docs.checkers plants a mistake for each of them.
 set(check "${CHUNKMEM_PYTHON}" -B)
@@ -42,6 +46,7 @@ endif()
 include("${CMAKE_CURRENT_LIST_DIR}/page_block.cmake")
 set(blocks "${PROJECT_BINARY_DIR}/generated/blocks")
 chunkmem_page_block(README.md "using mine =" "${blocks}/policies.inc")
+chunkmem_page_block(README.md "cm::memory_requirement need" "${blocks}/rehearsal.inc")
 chunkmem_page_block(docs/errors.md "to_string(m.residency())" "${blocks}/errors.inc")
 chunkmem_page_block(docs/training.md "cm::gradient::in_place> m" "${blocks}/sixteen_bits.inc")
 chunkmem_page_block(docs/training.md "cm::bf16::from_bits" "${blocks}/sixteen_bit_values.inc")
