@@ -201,6 +201,15 @@ TEST_CASE("a rehearsal finds the least device, to the frame", "[manager]")
   CHECK_THROWS_AS(measure(need.smallest_device - 1_KiB, 64_KiB), cm::config_error);
 }
 
+TEST_CASE("a need prints a line for each number that is known", "[manager]")
+{
+  std::ostringstream text;
+  text << measure(6_KiB, 64_KiB);
+  CHECK(text.str() ==
+        "parameter_bytes 5120\ngradient_bytes 5120\nchunk_bytes 1024\nchunks_bytes 10240\neverything_bytes 12288\n"
+        "smallest_device_bytes 5120\nlargest_leases_bytes 1536\nsmallest_host_bytes 5120\n");
+}
+
 TEST_CASE("a rehearsal finds the least host beside the device, to the frame", "[manager]")
 {
   const cm::memory_requirement need = measure(6_KiB, 64_KiB);

@@ -34,6 +34,15 @@ using namespace cm::literals;
 using memory_type = cm::backend::host_arena;
 using manager_type = cm::manager<memory_type>;
 
+inline void start_page(cm::bytes device, cm::bytes host, cm::bytes chunk, void (*train_one_step)())
+{
+#include "start_page.inc"
+  (void)need;
+}
+inline void rehearsal(manager_type& m, void (*train_one_step)(manager_type&))
+{
+#include "rehearsal.inc"
+}
 inline void sixteen_bits(memory_type& memory)
 {
 #include "sixteen_bits.inc"

@@ -196,6 +196,22 @@ free_call
                     "there is no enum chunkmem::outer", "the block {planted} is unknown", "outer.hpp:28: <memory> is HTML to Doxygen")
 
 
+class Examples(PlantedMistakes):
+    copied = ("docs/site/api", "include", "tests/pages/api_examples.cpp")
+
+    def test_each_example_in_a_comment_is_run(self):
+        self.expect_good("api_examples")
+        self.replace("include/chunkmem/optimizer/step.hpp", "/// Updates every parameter", "/// Updates all parameters")
+        self.expect_good("api_examples")
+        self.replace("tests/pages/api_examples.cpp", '#include "manager.drop.1.inc"', "")
+        self.expect("api_examples", "manager.drop.1 is in no test")
+        self.replace("include/chunkmem/manager/basic_manager.hpp", "  ///     m.drop(activation);", "  /// m.drop(activation);")
+        self.expect_good("api_examples")
+        self.assertIn("chunkmem::manager::drop", self.run_checker("api_examples").stdout)
+        self.replace("include/chunkmem/manager/basic_manager.hpp", '  ///     m.name(w, "wte");', '  /// m.name(w, "wte");')
+        self.expect("api_examples", "manager.name.1 is in no comment")
+
+
 class TablesOfContents(PlantedMistakes):
     copied = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs",
               *(str(path.relative_to(ROOT)) for path in ROOT.glob("examples/*/README.md")))
@@ -312,8 +328,8 @@ class OtherCheckers(PlantedMistakes):
 
     def test_the_table_of_policies_is_that_of_the_headers(self):
         self.expect_good("policies")
-        self.replace("README.md", "| eviction |", "| evictions |")
-        self.expect("policies", "the README's table is not what the headers have")
+        self.replace("docs/policies/index.md", "| eviction |", "| evictions |")
+        self.expect("policies", "the table of docs/policies/index.md is not what the headers have")
         self.run_checker("policies", "--write")
         self.expect_good("policies")
         self.add("include/chunkmem/core/policy.hpp", "struct admission_kind {};\n")

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes one program of the examples in docs/policies, docs/integrating.md, docs/interop.md and docs/pipelines.md.
+"""Makes one program of the examples in docs/policies, docs/integrating.md, docs/interop.md,
+docs/pipelines.md and docs/recipes.md.
 
     python3 tests/pages/extract.py --out FILE.cpp [--libtorch]
 
@@ -13,7 +14,7 @@ import re
 import page
 
 PAGES = ("docs/integrating.md", "docs/interop.md")
-WITHOUT_LIBTORCH = (page.POLICIES, "docs/pipelines.md")
+WITHOUT_LIBTORCH = (page.POLICIES, "docs/pipelines.md", "docs/recipes.md")
 BLOCK = re.compile(r"```cpp\n(.*?)```", re.DOTALL)
 INCLUDE = re.compile(r"#include <[^>]+>\n")
 SECTION = re.compile(r"^## LibTorch\n.*?(?=^## |\Z)", re.DOTALL | re.MULTILINE)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The README's table of policies is what the headers have.
+"""The table of policies on docs/policies/index.md is what the headers have.
 
     python3 tests/pages/policies.py [--write]
 
@@ -59,24 +59,24 @@ def table_of(root):
         if not (root / f"docs/policies/{kind}.md").exists():
             page.fail("policies", f"there is no page docs/policies/{kind}.md")
         cell = ", ".join(f"**`{name}`**" if (kind, name) in defaults else f"`{name}`" for name in sorted(models[kind]))
-        table += f"| {kind} | `{folders[kind]}/` | {cell} | [{kind}](docs/policies/{kind}.md) |\n"
+        table += f"| {kind} | `{folders[kind]}/` | {cell} | [{kind}]({kind}.md) |\n"
     return table
 
 
 def main():
     given = page.arguments(__doc__, write=page.WRITE)
-    readme = given.root / "README.md"
-    before, begin, rest = page.read(readme).partition(BEGIN)
+    index = given.root / "docs/policies/index.md"
+    before, begin, rest = page.read(index).partition(BEGIN)
     there, end, after = rest.partition(END)
     if not begin or not end:
-        page.fail("policies", f"README.md has no {BEGIN.strip()} ... {END}")
+        page.fail("policies", f"docs/policies/index.md has no {BEGIN.strip()} ... {END}")
     table = table_of(given.root)
     if there != table and given.write:
-        readme.write_text(before + begin + table + end + after, encoding="utf-8")
+        index.write_text(before + begin + table + end + after, encoding="utf-8")
     elif there != table:
-        page.fail("policies", "the README's table is not what the headers have (python3 tests/pages/policies.py --write):",
+        page.fail("policies", "the table of docs/policies/index.md is not what the headers have (python3 tests/pages/policies.py --write):",
                   table)
-    print("policies: the README has what the headers have")
+    print("policies: the page has what the headers have")
 
 
 main()

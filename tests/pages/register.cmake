@@ -1,15 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-# The examples of docs/policies, docs/integrating.md, docs/interop.md and docs/pipelines.md are compiled and run. What the first ones quote is
-# compared with what the library says.
+# The examples of docs/policies, docs/integrating.md, docs/interop.md, docs/pipelines.md and docs/recipes.md are compiled and run.
+# Quotations of the library in the first ones are compared with what it says.
 file(GLOB pages CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/docs/policies/*.md" "${PROJECT_SOURCE_DIR}/docs/integrating.md" "${PROJECT_SOURCE_DIR}/docs/interop.md"
-     "${PROJECT_SOURCE_DIR}/docs/pipelines.md")
+     "${PROJECT_SOURCE_DIR}/docs/pipelines.md" "${PROJECT_SOURCE_DIR}/docs/recipes.md")
 set(extracted "${PROJECT_BINARY_DIR}/generated/pages.cpp")
 add_custom_command(OUTPUT "${extracted}" DEPENDS ${pages} "${CMAKE_CURRENT_LIST_DIR}/extract.py" VERBATIM
                    COMMAND "${CHUNKMEM_PYTHON}" -B "${CMAKE_CURRENT_LIST_DIR}/extract.py" --out "${extracted}"
                    COMMAND ${CMAKE_COMMAND} -E touch "${extracted}")
-chunkmem_program(test_pages "${extracted}")
-target_link_libraries(test_pages PRIVATE chunkmem_test_main)
-chunkmem_test(pages COMMAND test_pages)
+# The examples in the comments of public functions, a file for each.
+set(examples "${PROJECT_BINARY_DIR}/generated/api_examples")
+file(GLOB_RECURSE public_headers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/include/chunkmem/*.hpp")
+add_custom_command(OUTPUT "${examples}/written" DEPENDS ${public_headers} "${CMAKE_CURRENT_LIST_DIR}/api_examples.py" VERBATIM
+                   COMMAND "${CHUNKMEM_PYTHON}" -B "${CMAKE_CURRENT_LIST_DIR}/api_examples.py" --out "${examples}"
+                   COMMAND ${CMAKE_COMMAND} -E touch "${examples}/written")
+if(chunkmem_why_no_checkpoint)
+  chunkmem_skipped_test(pages "${chunkmem_why_no_checkpoint}")
+else()
+  chunkmem_program(test_pages "${extracted}" "${examples}/written" "${CMAKE_CURRENT_LIST_DIR}/api_examples.cpp")
+  target_include_directories(test_pages PRIVATE "${examples}" "${PROJECT_SOURCE_DIR}/tests")
+  target_link_libraries(test_pages PRIVATE chunkmem_test_main chunkmem::checkpoint)
+  chunkmem_test(pages COMMAND test_pages)
+endif()
 
 # The checkers of the pages: each is a script of this folder, and docs.checkers plants a mistake for each of them.
 set(check "${CHUNKMEM_PYTHON}" -B)
@@ -19,6 +30,7 @@ chunkmem_test(docs.steps COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/steps.py")
 chunkmem_test(docs.programs COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/programs.py")
 chunkmem_test(docs.links COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/links.py")
 chunkmem_test(docs.api COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/api_names.py")
+chunkmem_test(docs.api_examples LABELS figures COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/api_examples.py")
 chunkmem_test(docs.toctrees COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/toctrees.py")
 chunkmem_test(docs.floors COMMAND ${check} "${PROJECT_SOURCE_DIR}/tools/floors.py" --check)
 chunkmem_test(docs.commands COMMAND ${check} "${CMAKE_CURRENT_LIST_DIR}/commands.py")
@@ -42,6 +54,8 @@ endif()
 include("${CMAKE_CURRENT_LIST_DIR}/page_block.cmake")
 set(blocks "${PROJECT_BINARY_DIR}/generated/blocks")
 chunkmem_page_block(README.md "using mine =" "${blocks}/policies.inc")
+chunkmem_page_block(README.md "cm::memory_requirement need" "${blocks}/rehearsal.inc")
+chunkmem_page_block(docs/site/index.md "m.rehearse(train_one_step)" "${blocks}/start_page.inc")
 chunkmem_page_block(docs/errors.md "to_string(m.residency())" "${blocks}/errors.inc")
 chunkmem_page_block(docs/training.md "cm::gradient::in_place> m" "${blocks}/sixteen_bits.inc")
 chunkmem_page_block(docs/training.md "cm::bf16::from_bits" "${blocks}/sixteen_bit_values.inc")
@@ -56,7 +70,7 @@ chunkmem_page_block(docs/gpu.md "adam.step(" "${blocks}/gpu_updates.inc")
 chunkmem_page_block(docs/gpu.md "device_updates<" "${blocks}/gpu_device_updates.inc")
 chunkmem_page_block(docs/gpu.md "source::slab(mapping" "${blocks}/gpu_memory.inc")
 chunkmem_page_block(docs/gpu.md "resize_to_free(" "${blocks}/gpu_rest.inc")
-chunkmem_expect_all_blocks(README.md docs/errors.md docs/training.md docs/ranks.md docs/checkpoints.md docs/gpu.md)
+chunkmem_expect_all_blocks(README.md docs/site/index.md docs/errors.md docs/training.md docs/ranks.md docs/checkpoints.md docs/gpu.md)
 if(chunkmem_why_no_checkpoint)
   chunkmem_skipped_test(pages.blocks "${chunkmem_why_no_checkpoint}" LABELS slow)
 else()

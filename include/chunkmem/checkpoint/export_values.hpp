@@ -81,6 +81,9 @@ void export_file(Folder& folder, std::string_view file_name, const std::vector<s
 /// Writes only the weights and buffers into one safetensors file, for other programs. The values are those that the
 /// trainer computes with.
 ///
+///     io::posix_folder folder{"exported"};
+///     checkpoint::export_values(m, folder, "model.safetensors");  // by the names that m.name gave
+///
 /// A 16-bit weight is written in 16 bits; states of the optimizer and of the trainer are left out. When the file is
 /// whole, it replaces a file of its name, and no other file. Until then its name is "generation-export.tmp". Where that
 /// name is taken and cannot be removed, it is "generation-export-1.tmp", and so on.

@@ -698,7 +698,7 @@ class pending_save {
 /// Use:
 ///
 ///     auto saving = checkpoint::save_async(m, folder, {.lends = true});
-///     ...                 // train on
+///     train_one_step(m);  // the files are written meanwhile
 ///     saving.wait();      // the generation is there, or this throws
 ///
 /// With `lends`:

@@ -78,6 +78,10 @@ class basic_manager {
   using place_type = typename Checks::part::place_type;  ///< where in the trainer a call stands; empty without checks
   using state_tiers_type = state_tiers<Placement>;
 
+  /// A manager without tensors. Nothing is allocated before the first access.
+  ///
+  ///     backend::host_arena memory{{.device_capacity = 64_MiB, .host_capacity = 1_GiB}};
+  ///     manager<backend::host_arena, eviction::lru> m{memory, {.chunk_bytes = 1_MiB}};
   /// @param given   policies with settings, by value, in any order
   /// @throws config_error   the chunk size is not a positive multiple of 256 B
   template <class... Given>
@@ -96,6 +100,11 @@ class basic_manager {
 
   // Declaring.
 
+  /// Declares a tensor and returns its handle. Nothing is allocated; its bytes come with the first write. O(1).
+  ///
+  ///     const auto w = m.add<bf16>({256, 128}, role::parameter);
+  ///     const auto bias = m.add<float>({128}, role::parameter, group_id{1});  // in a group of its own
+  ///     const auto table = m.add<std::int32_t>({1'000}, role::buffer);        // no optimizer touches it
   /// @param group   parameters that share settings of the optimizer
   /// @throws usage_error   sealed already, or a role that the manager makes itself; size_overflow
   template <element Element>
@@ -112,6 +121,9 @@ class basic_manager {
                   "chunkmem: tensors are of float, bf16, fp16, std::int32_t, std::int64_t or std::uint8_t");
   }
   /// `layers` tensors of one shape; `slice(l)` is one of them.
+  ///
+  ///     const auto weights = m.add_stacked<float>(12, {768, 768}, role::parameter);
+  ///     auto pin = m.acquire(weights.slice(3), access::write);  // the fourth of twelve tensors
   template <element Element>
   stacked<Element> add_stacked(std::uint32_t layers, const shape& extents, role part, group_id group = group_id{0})
   {
@@ -122,6 +134,8 @@ class basic_manager {
     return {first, layers};
   }
   /// What files and messages call a tensor; one without a name is "tensor.<number>".
+  ///
+  ///     m.name(w, "wte");  // before: "tensor.0"
   /// @throws usage_error   not of this manager; config_error   another tensor has this name, or no checkpoint could
   ///   hold it (see name_rules)
   void name(tensor_handle wanted, std::string_view text)
@@ -135,6 +149,10 @@ class basic_manager {
   ///
   /// The object is tied to this manager for good, and stays where it is: a copy of it is not known here. A step refuses
   /// a kernel or a loss scale that its manager was not given. Rates are numbers, and a step takes any.
+  ///
+  ///     optimizer::adam adam{{.weight_decay = 0.1F}};
+  ///     auto scale = optimizer::loss_scale::dynamic();
+  ///     m.use(adam), m.use(scale);  // before the first access
   /// @throws usage_error   it was given to a manager before; sealed already, and it has lists; a name twice; or an
   ///   optimizer beside a parameter that is no float32, bfloat16 or float16; config_error   no checkpoint could hold a
   ///   name. Nothing was changed
@@ -149,10 +167,17 @@ class basic_manager {
       if constexpr (takes_steps) engine_.tensors().take_steps();
     });
   }
-  /// Lists beside each parameter, without an optimizer. @throws usage_error   sealed already, or a name twice;
-  /// config_error   a tensor has a name that begins as that of a list, or no checkpoint could hold the name
+  /// Lists beside each parameter, without an optimizer.
+  ///
+  ///     const list_spec own[] = {{"curvature"}};
+  ///     m.use(own);  // a float32 for each element of each parameter; zeros at first
+  /// @throws usage_error   sealed already, or a name twice
+  /// @throws config_error   a tensor has a name that begins as that of a list, or no checkpoint could hold the name
   void use(std::span<const list_spec> specs) { builder_.add_lists(specs); }
   /// Bytes that must survive a restart, by name. They stay the caller's.
+  ///
+  ///     std::uint64_t cursor = 0;  // outlives the manager
+  ///     m.state("data/cursor", std::as_writable_bytes(std::span{&cursor, 1}));
   /// @throws usage_error   a name twice; config_error   no checkpoint could hold the name
   void state(std::string_view name, std::span<std::byte> content) { states_.add(name, content); }
 
@@ -161,6 +186,9 @@ class basic_manager {
   /// Ends the declarations and places everything; nothing is allocated yet. The first access does it where nobody did.
   /// The result has the waste of the chunks and a better size of chunks. Cost: a search, as for least_waste_chunks,
   /// where chunks waste more than 0.5 %. A seal by the first access does not search.
+  ///
+  ///     const memory_requirement need = m.seal();
+  ///     const double waste = need.waste.now.percent();  // of the chunks, in percent
   /// @throws config_error   the device is smaller than the largest tensor; device and host together are smaller than
   ///                        the weights (the message lists each size that must grow; a rehearsed step needs no such
   ///                        check, since it is known to fit);
@@ -174,6 +202,9 @@ class basic_manager {
   /// that it keeps elsewhere, such as in structs of a C trainer, are null afterwards: rehearse on a copy of them. It is
   /// run once; again where the placement gives states other tiers by what was measured; each time twice where updates
   /// wait for the next step, which does them, and three times with `early_updates`, whose step has three ways.
+  ///
+  ///     const memory_requirement need = m.rehearse([&] { train_one_step(m); });
+  ///     const bool fits = need.smallest_device <= 8_GiB && need.smallest_host <= 64_GiB;
   /// @param on   what pins and leases point to: with scratch bytes plain loops need no test of `rehearsing()`; see
   ///   rehearse_on
   /// @param known   the answer of another manager with the same tensors, policies, capacities and step, as one in
@@ -187,8 +218,14 @@ class basic_manager {
     return rehearse_step(engine_, builder_, eviction_, step, on, known);
   }
   /// Inside `rehearse`: pins have no bytes, or scratch bytes.
+  ///
+  ///     const auto pin = m.acquire(w, access::read_write);
+  ///     if (!m.rehearsing()) pin.data()[0] += 1.0F;  // a rehearsal has no bytes: data() is null
   [[nodiscard]] bool rehearsing() const noexcept { return engine_.rehearsing().is_running(); }
   /// Iterations of this name follow a profile that another run of this model made, from the first one on.
+  ///
+  ///     m.use_profile(profile_text::read(file));  // profile_text::write(file, *m.profile()) wrote it in another run
+  ///     const auto first = m.iteration();         // follows a plan already
   /// @throws config_error   the profile is not of this model; usage_error   they were recorded already, or one is
   ///   running
   void use_profile(const access_record& record, std::string_view name = "train")
@@ -203,6 +240,8 @@ class basic_manager {
     tiers.keep();
   }
   /// What another run solved for them, after their profile: `profile()`'s companion `plan()`.
+  ///
+  ///     m.use_plan(plan_text::read(file));  // that plan_text::write(file, m.plan()) wrote in an earlier run
   /// @throws config_error, usage_error
   void use_plan(const transfer::iteration_plan& plan, std::string_view name = "train")
   {
@@ -211,6 +250,15 @@ class basic_manager {
   }
 
   // Training.
+
+  /// Begins an iteration, which ends with the object or with its `end()`. The first one of a name is recorded, and the
+  /// next ones follow a plan. O(1) where the last one was as recorded.
+  ///
+  ///     {
+  ///       auto it = m.iteration("evaluation");  // the record of the training stays as it is
+  ///       it.pass(pass::forward, 0);
+  ///       evaluate_one_batch(m);
+  ///     }                                       // the iteration ends here
   /// @throws usage_error     another iteration is running, or a pin holds a weight whose master is to be made; or the
   ///                         last iteration ended with its scope and had named too few micro-batches: said once, then
   ///                         iterations go on
@@ -226,6 +274,13 @@ class basic_manager {
     else
       return guard_.within("iteration", from, [&] { return begin(name, micro_batches); });
   }
+  /// The same, of the name "train".
+  ///
+  ///     auto it = m.iteration(4);    // gradients of four micro-batches add up
+  ///     for (std::uint32_t which = 0; which < 4; ++which) {
+  ///       it.pass(pass::forward, which);
+  ///       it.pass(pass::backward, which);
+  ///     }
   [[nodiscard]] chunkmem::iteration<engine_type> iteration(std::uint32_t micro_batches = 1,
                                                            place_type from = place_type{})
   {
@@ -233,6 +288,9 @@ class basic_manager {
   }
 
   /// Runs `step`, one iteration that repeats, and keeps its work as a graph that can be replayed; see captured_step.
+  ///
+  ///     auto graph = m.capture(step);
+  ///     if (!graph.replay()) step();  // false where the graph does not fit any more: the step runs as usual
   /// @throws usage_error    it does not repeat yet; it does something that no graph can hold, such as work on the host
   ///                        (what came before is done, as after any exception in a step); or it was not the recorded
   ///                        iteration
@@ -251,7 +309,12 @@ class basic_manager {
   }
 
   /// A pin on the device, ready for the calling thread. The pin is const, unless `mode` is `access::read_write` or
-  /// `access::write`. A variable of type `access` gives a const pin as well; see `pin::writable`.
+  /// `access::write`. A variable of type `access` gives a const pin as well; see `pin::writable`. O(1) where the bytes
+  /// are on the device; else the calling thread waits until their copy has ended.
+  ///
+  ///     const auto pin = m.acquire(w, access::read);          // waits for a copy only where w is elsewhere
+  ///     const float first = pin.span()[0];                    // pin.data() is a const float*
+  ///     for (float& x : m.acquire(bias, access::write).span()) x = 0;  // all of it is overwritten: nothing is loaded
   /// @throws out_of_memory   all that could leave is pinned; names what this moment needs
   /// @throws usage_error     not written yet, in use where it must not be, or a tensor of another manager
   /// @throws device_error    a copy could not be started; try again when the device can
@@ -266,6 +329,9 @@ class basic_manager {
       return guard_.within("acquire", from, [&] { return pin_type<pinned_as<Element, Access>>{link_.get(), take_it}; });
   }
   /// A pin on the device, ready for a stream: the host does not wait, and release orders after the stream's work.
+  ///
+  ///     const agent stream = m.adopt();                       // or agent::compute
+  ///     const auto pin = m.acquire(w, access::read, stream);  // launch kernels on that stream while the pin lives
   template <element Element, access_choice Access>
   [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor<Element> wanted, Access mode, agent stream,
                                                              place_type from = place_type{})
@@ -279,6 +345,8 @@ class basic_manager {
       });
   }
   /// A pin on the device or on the host, ready for the calling thread.
+  ///
+  ///     const auto pin = m.acquire(w, access::read, memory_location::host);  // for work on the CPU
   template <element Element, access_choice Access>
   [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor<Element> wanted, Access mode, memory_location place,
                                                              place_type from = place_type{})
@@ -290,6 +358,9 @@ class basic_manager {
     });
   }
   /// A pin of a parameter in a list: a state of an optimizer, or a gradient between backward and step.
+  ///
+  ///     const auto pin = m.acquire<float>(w, m.list("adam/variance"), access::read, memory_location::host);
+  ///     const float largest = std::ranges::max(pin.span());
   /// @throws usage_error   an element type that is not the list's own, or a list that this parameter is not in
   template <element Element, access_choice Access>
   [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor_handle wanted, list_id list, Access mode,
@@ -302,6 +373,8 @@ class basic_manager {
     });
   }
   /// The same on the device, ready for a stream.
+  ///
+  ///     const auto pin = m.acquire<float>(w, gradient_list, access::read, agent::compute);
   template <element Element, access_choice Access>
   [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor_handle wanted, list_id list, Access mode,
                                                              agent stream, place_type from = place_type{})
@@ -315,6 +388,9 @@ class basic_manager {
     });
   }
   /// A pin of any tensor as bytes, whatever its element type, ready for the calling thread: for a save or a load.
+  ///
+  ///     const auto pin = m.acquire_bytes(w, access::read, memory_location::host);
+  ///     file.write(reinterpret_cast<const char*>(pin.data()), static_cast<std::streamsize>(pin.size()));
   template <access_choice Access>
   [[nodiscard]] pin_type<pinned_as<std::uint8_t, Access>> acquire_bytes(tensor_handle wanted, Access mode,
                                                                         memory_location place,
@@ -326,6 +402,8 @@ class basic_manager {
   }
   /// A list of a parameter as bytes, on the host ready for `stream`. For optimizers: a weight written through it
   /// is taken to be its master's.
+  ///
+  ///     const auto pin = m.acquire_bytes(w, gradient_list, access::read, memory_location::host);
   template <access_choice Access>
   [[nodiscard]] pin_type<pinned_as<std::uint8_t, Access>> acquire_bytes(tensor_handle wanted, list_id list, Access mode,
                                                                         memory_location place,
@@ -337,6 +415,8 @@ class basic_manager {
     });
   }
   /// The same on the device, ready for a stream.
+  ///
+  ///     const auto pin = m.acquire_bytes(w, gradient_list, access::read, agent::compute);
   template <access_choice Access>
   [[nodiscard]] pin_type<pinned_as<std::uint8_t, Access>> acquire_bytes(tensor_handle wanted, list_id list, Access mode,
                                                                         agent stream, place_type from = place_type{})
@@ -348,6 +428,8 @@ class basic_manager {
   }
   /// A list of a parameter as bytes, for reading, ready for `stream`, beside the accesses of the trainer: the record of
   /// an iteration does not have it. For a save.
+  ///
+  ///     const auto pin = m.acquire_beside(w, value_list, memory_location::host, agent::host);
   [[nodiscard]] pin_type<const std::uint8_t> acquire_beside(tensor_handle wanted, list_id list, memory_location place,
                                                             agent stream, place_type from = place_type{})
   {
@@ -359,6 +441,11 @@ class basic_manager {
 
   /// The gradient of the weight that `weight` held; that pin is consumed, also where there is no room for the gradient,
   /// or a pin on the host is in the way of its chunk.
+  ///
+  ///     auto pin = m.acquire(w, access::read);
+  ///     gradient_of_input(pin.data());
+  ///     auto g = m.gradient(std::move(pin));  // pin is empty from here on
+  ///     write_gradient(g.data(), g.beta());   // beta() is 0 at the first write of a step: set; else 1: add
   /// @tparam Kind   of the gradient, where that is not the weight's: float under gradient::separate{.wide = true}
   /// @param how     zeros: for what writes some elements only. The agent fills the bytes, and beta() is 1 from the
   ///   first write on
@@ -382,6 +469,9 @@ class basic_manager {
     });
   }
   /// The same without a pin, for frameworks that hand gradients over.
+  ///
+  ///     const auto g = m.gradient(w, agent::host, gradient_start::zeros);
+  ///     g.data()[5] += 1.0F;  // an embedding writes some rows: the others are zeros
   template <class Kind = void, element Element>
   [[nodiscard]] auto gradient(tensor<Element> weight, agent stream = agent::host,
                               gradient_start how = gradient_start::undefined, place_type from = place_type{})
@@ -399,6 +489,10 @@ class basic_manager {
   /// The gradient is complete in this micro-batch: nothing is added to it before the next one. In the last micro-batch
   /// of the iteration, where the calling thread wrote it, its norms are taken now, while it is in the cache, and
   /// `optimizer::step` needs no pass of its own for them. Releases the pin.
+  ///
+  ///     auto g = m.gradient(w);
+  ///     write_gradient(g.data(), g.beta());
+  ///     m.gradient_done(std::move(g));  // takes the norm while the bytes are in the cache
   /// @throws usage_error   another pin holds the gradient
   template <element Element>
   void gradient_done(gradient_pin<Element, engine_type>&& last, place_type from = place_type{})
@@ -414,6 +508,12 @@ class basic_manager {
     });
   }
   /// The same by handle, after the gradient's pins were released. Norms are taken where `stream` is the calling thread.
+  ///
+  ///     {
+  ///       auto g = m.gradient(w);
+  ///       write_gradient(g.data(), g.beta());
+  ///     }                    // the pin ends here
+  ///     m.gradient_done(w);
   template <element Element>
   void gradient_done(tensor<Element> weight, agent stream = agent::host, place_type from = place_type{})
   {
@@ -421,6 +521,8 @@ class basic_manager {
   }
   /// The bytes of a tensor are dead: nothing is copied for them any more. Without bytes nothing happens but an entry in
   /// the record.
+  ///
+  ///     m.drop(activation);  // it leaves the device without a copy
   /// @throws usage_error   pinned; device_error   a copy planned for now could not start
   void drop(tensor_handle wanted, place_type from = place_type{})
   {
@@ -428,6 +530,9 @@ class basic_manager {
   }
   /// Forgets all gradients, as for a step that is tried again. Those not written are passed over; weights whose bytes
   /// their gradients had taken come back from their masters, bit by bit.
+  ///
+  ///     run_backward(m);
+  ///     m.drop_gradients();  // as if the backward pass had not been: run it again
   /// @throws out_of_memory, device_error; usage_error   a pin is in the way in the tier where a weight is made again:
   ///         the gradient is gone and its weight unreadable, call again to go on. usage_error also where the gradient
   ///         is pinned, or an optimizer step is half done, which the others' gradients belong to: nothing was dropped.
@@ -440,6 +545,10 @@ class basic_manager {
       gradients_.forget_step();
     });
   }
+  /// Forgets the gradient of one parameter: the next step passes it over.
+  ///
+  ///     m.drop_gradient(w);  // w keeps its value and its states in the next step
+  /// @throws   as `drop_gradients`
   void drop_gradient(tensor_handle wanted, place_type from = place_type{})
   {
     guard_.within("drop_gradient", from, [&] {
@@ -450,7 +559,12 @@ class basic_manager {
     });
   }
 
-  /// Bytes for a while, from the same budget. @throws out_of_memory, usage_error   zero bytes
+  /// Bytes for a while, from the same budget, in multiples of 256 B. Chunks leave to make room.
+  ///
+  ///     const auto scratch = m.lease(tier::device, 64_KiB);  // the bytes are yours until the lease ends
+  ///     auto* const numbers = reinterpret_cast<float*>(scratch.data());
+  /// @throws out_of_memory   all that could leave is pinned
+  /// @throws usage_error   zero bytes
   [[nodiscard]] chunkmem::lease<engine_type> lease(tier where, bytes size, agent stream = agent::host,
                                                    place_type from = place_type{})
   {
@@ -465,6 +579,8 @@ class basic_manager {
   }
   /// For checks::full: this parameter may be without a gradient in any step, as an expert that no token chose. Else
   /// nothing happens.
+  ///
+  ///     m.without_gradient(expert);  // no check expects a gradient of it
   /// @throws usage_error   not of this manager
   void without_gradient(tensor_handle wanted)
   {
@@ -472,6 +588,8 @@ class basic_manager {
     engine_.checks().allow_no_gradient(index_of(wanted.id));
   }
   /// For checks::full, else nothing happens: looks at all bytes that no pin holds, as at the end of a program.
+  ///
+  ///     m.verify();  // at the end of a program: throws where a byte was written behind the back of the manager
   /// @throws usage_error   what was found since the last call
   void verify(place_type from = place_type{})
   {
@@ -480,6 +598,8 @@ class basic_manager {
   /// Two lists exchange their bytes without a copy, as when weight versions flip. Plans come back with the order of
   /// lists that they were made for. Masters stay: they belong to the newest weights, and the next update writes weights
   /// from them. So exchange weights back before a step, or right before it, as pipeline::weight_versions does.
+  ///
+  ///     m.exchange(m.list("older"), m.list("newer"));  // O(chunks); no byte moves
   /// @throws usage_error   inside an iteration or rehearsal; in the middle of an optimizer step that failed, or that
   ///                       early_updates began; lists of two element types, or one of them is pinned; weights with
   ///                       masters under gradient::in_place, or that were written since their masters were made
@@ -491,54 +611,90 @@ class basic_manager {
   // Looking. Nothing here moves anything.
 
   /// What was done so far. Also of a manager whose device is lost.
+  ///
+  ///     const report seen = m.report();
+  ///     std::cout << seen.loads << " loads, " << seen.stalls.seconds() << " s of waits\n";
   [[nodiscard]] chunkmem::report report() const { return engine_.snapshot(); }
   /// Where everything lies now, as data; `to_string` makes a short text of it. At any time, inside an iteration and
   /// after a refused call too, which left things where they are. O(frames + chunks + tensors log tensors), allocates.
+  ///
+  ///     const residency_snapshot now = m.residency();
+  ///     std::cout << to_string(now);  // the tensors that lie in each tier
   [[nodiscard]] residency_snapshot residency() const { return take_snapshot_of(engine_, engine_.tensors().names()); }
   /// The last iteration was not the one recorded under its name, or others held more of the device than they usually
   /// do.
+  ///
+  ///     if (m.drifted()) std::cerr << "this iteration was not the recorded one\n";
   [[nodiscard]] bool drifted() const noexcept
   {
     return engine_.schedule().last_changed() || engine_.external_memory().has_drifted();
   }
   /// From now on `source()` says how many bytes of the device others hold, such as a framework's allocator; for one of
   /// the backend's own, `[&] { return memory.other_bytes(); }`. It is asked at each pass and must outlive the manager.
+  ///
+  ///     const auto others = [&] { return bytes{framework_bytes()}; };  // outlives the manager
+  ///     m.watch_external_memory(others);
   template <class Source>
   void watch_external_memory(Source& source) noexcept
   {
     engine_.external_memory().watch(source);
   }
   /// What it said: highest, percentiles, drift.
+  ///
+  ///     const bytes highest = m.external_memory().highest();  // that others held of the device
   [[nodiscard]] const external_memory_monitor& external_memory() const noexcept { return engine_.external_memory(); }
   /// What the iterations of this name do, or null before one was recorded. Good until the next iteration of this name
   /// ends.
+  ///
+  ///     if (const access_record* const record = m.profile()) profile_text::write(file, *record);
   [[nodiscard]] const access_record* profile(std::string_view name = "train") const noexcept
   {
     return engine_.schedule().record_of(name);
   }
   /// The record of the last rehearsed step, of its first run. Empty before any rehearsal. Good until the next one.
+  ///
+  ///     profile_text::write(file, m.rehearsed());  // a profile without a training
   [[nodiscard]] const access_record& rehearsed() const noexcept { return engine_.rehearsing().record(); }
   /// What was solved for them, to be written down by plan_text for the next run.
+  ///
+  ///     plan_text::write(file, m.plan());  // for use_plan in the next run
   /// @throws usage_error   they were not planned yet
   [[nodiscard]] transfer::iteration_plan plan(std::string_view name = "train") const
   {
     return engine_.schedule().plan_of(name);
   }
   /// The chunk of each slot that a profile names. Good until the next tensor is placed.
+  ///
+  ///     const std::size_t slots = m.chunk_of_slot().size();  // values, gradients and states of all tensors
   [[nodiscard]] std::span<const std::uint32_t> chunk_of_slot() const noexcept
   {
     return engine_.tensors().chunk_of_slot();
   }
   /// Accesses, leases and drops that the current iteration has had; 0 outside of one.
+  ///
+  ///     const std::uint32_t before = m.access_index();
+  ///     (void)m.acquire(w, access::read);
+  ///     const std::uint32_t accesses = m.access_index() - before;  // 1
   [[nodiscard]] std::uint32_t access_index() const noexcept { return engine_.schedule().progress(); }
   /// An iteration is running.
+  ///
+  ///     if (!m.is_iterating()) m.exchange(m.list("older"), m.list("newer"));
   [[nodiscard]] bool is_iterating() const noexcept { return engine_.schedule().is_inside(); }
 
+  /// A kind of bytes of all parameters by its name, such as "adam/momentum".
+  ///
+  ///     const list_id momentum = m.list("adam/momentum");
+  ///     const auto pin = m.acquire<float>(w, momentum, access::read, memory_location::host);
   /// @throws usage_error   there is no list of this name
   [[nodiscard]] list_id list(std::string_view name) const { return engine_.tensors().list(name); }
+  /// The policy that places states.
+  ///
+  ///     const double share = m.placement().device_share;  // of placement::update_share
   [[nodiscard]] const auto& placement() const noexcept { return builder_.tiers().policy(); }
   /// The placement decides by other settings from now on. Bytes stay where they are. Where states live elsewhere now,
   /// the next iteration is a divergence, which is recorded. Cost: O(parameters).
+  ///
+  ///     m.use_placement(placement::update_share{.device_share = 0.5});  // of all updates, from the next iteration on
   /// @throws usage_error   in an iteration or a rehearsal; and as the placement's `assign`. Nothing was changed
   void use_placement(Placement policy)
   {
@@ -546,37 +702,58 @@ class basic_manager {
     builder_.change_placement(std::move(policy));
   }
   /// 16-bit parameters have masters.
+  ///
+  ///     const std::uint64_t bytes_of_states = m.has_masters() ? 12 : 8;  // of Adam, for each 16-bit parameter
   [[nodiscard]] bool has_masters() const noexcept { return engine_.tensors().has_masters(); }
+  /// Which uses of the tensor are legal next.
+  ///
+  ///     const bool written = m.state_of(w) != tensor_state::free;
   [[nodiscard]] tensor_state state_of(tensor_handle wanted)
   {
     return engine_.tensors()[builder_.slot_of(wanted)].state;
   }
   /// Also false of a gradient whose step was taken, and whose update waits until the weight is used.
+  ///
+  ///     if (!m.has_gradient(expert)) ++experts_without_tokens;
   [[nodiscard]] bool has_gradient(tensor_handle wanted)
   {
     return is_filled(wanted, gradient_list) && !engine_.pending().has(builder_.slot_of(wanted));
   }
   /// The parameter has bytes in this list that were written or filled.
+  ///
+  ///     const bool is_loaded = m.is_filled(w, value_list);
   [[nodiscard]] bool is_filled(tensor_handle wanted, list_id list)
   {
     return engine_.tensors()[builder_.slot_in(wanted, list)].state != tensor_state::free;
   }
   /// The parameter has an element in this list: a 32-bit one has no master.
+  ///
+  ///     const bool has_master = m.has_masters() && m.is_in(w, m.list("master"));
   [[nodiscard]] bool is_in(tensor_handle wanted, list_id list) const
   {
     return engine_.tensors().is_in(wanted.id, list);
   }
   /// Parameters whose updates wait until they are used: see optimizer::late_updates.
+  ///
+  ///     late.step({.learning_rate = 1e-3F});
+  ///     const std::size_t waiting = m.updates_pending();  // they run when their weights are used
   [[nodiscard]] std::size_t updates_pending() const noexcept { return engine_.pending().count(); }
   /// What a tensor was declared as. Good until the next declaration. @throws usage_error   it is another manager's
+  ///
+  ///     const bool trained = m.info(w).part == role::parameter;
   [[nodiscard]] const tensor_info& info(tensor_handle wanted) const
   {
     builder_.expect_own(wanted, "a tensor was asked about that another manager made");
     return engine_.tensors().info(wanted.id);
   }
   /// What files and messages call a tensor.
+  ///
+  ///     const std::string name = m.name_of(w);  // "tensor.0" where nobody named it
   [[nodiscard]] std::string name_of(tensor_handle wanted) const { return engine_.tensors().name_of(wanted.id); }
   /// Calls `visit(handle, info)` for each parameter, in the order of declaration. Also before everything is placed.
+  ///
+  ///     std::uint64_t parameters = 0;
+  ///     m.for_each_parameter([&](tensor_handle, const tensor_info& info) { parameters += info.extents.elements(); });
   /// @throws device_error   the device is lost
   template <class Visit>
   void for_each_parameter(Visit visit)
@@ -586,6 +763,10 @@ class basic_manager {
     });
   }
   /// The same for every tensor, whatever its role.
+  ///
+  ///     m.for_each_tensor([&](tensor_handle it, const tensor_info& info) {
+  ///       std::cout << m.name_of(it) << ": " << name_of(info.part) << '\n';
+  ///     });
   template <class Visit>
   void for_each_tensor(Visit visit)
   {
@@ -594,6 +775,8 @@ class basic_manager {
       visit(builder_.handle_of(tensor_id{id}), engine_.tensors().info(tensor_id{id}));
   }
   /// Calls `visit(list, spec)` for each list that an optimizer asked for.
+  ///
+  ///     m.for_each_list([&](list_id, const list_spec& spec) { std::cout << spec.name << '\n'; });
   template <class Visit>
   void for_each_list(Visit visit) const
   {
@@ -606,10 +789,15 @@ class basic_manager {
   [[nodiscard]] auto& updates() noexcept { return updates_; }  ///< see update_session
   [[nodiscard]] auto& content() noexcept { return content_; }  ///< see content_session
   [[nodiscard]] const auto& content() const noexcept { return content_; }
-  /// See gathered_access.
-  [[nodiscard]] gathered_access<engine_type> gathered() noexcept { return gathered_access<engine_type>{engine_}; }
+  [[nodiscard]] auto gathered() noexcept { return gathered_access<engine_type>{engine_}; }  ///< see gathered_access
+  /// The memory that the constructor was given.
+  ///
+  ///     const bytes all = m.backend().capacity(tier::device);
   [[nodiscard]] Backend& backend() const noexcept { return engine_.backend(); }
   /// One more agent for a stream of the caller's own.
+  ///
+  ///     const agent mine = m.adopt();
+  ///     const auto pin = m.acquire(w, access::read, mine);
   [[nodiscard]] agent adopt() { return engine_.backend().adopt(); }
 
  private:

@@ -17,6 +17,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iosfwd>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -54,7 +56,7 @@ struct chunk_waste {
 /// What a model needs, known before anything is allocated.
 ///
 ///     const memory_requirement need = m.rehearse(step);
-///     std::cout << "a device of " << need.smallest_device.count() << " B is enough\n";
+///     std::cout << need;  // a line for each number in bytes; or a field, such as need.smallest_device.count()
 struct memory_requirement {
   /// Bytes of tensors, by role.
   struct per_role {
@@ -72,6 +74,28 @@ struct memory_requirement {
   bytes smallest_host;    ///< least host capacity beside the device's capacity; from a rehearsal
   chunk_waste waste;      ///< from seal; nothing from a rehearsal, or of a sharded_model
   bool rehearsed = false;
+
+  /// One line for each number: `name value`, as a report has them. Roles without tensors are left out, and so are the
+  /// numbers of a rehearsal where there was none.
+  template <class Traits>
+  friend std::basic_ostream<char, Traits>& operator<<(std::basic_ostream<char, Traits>& out,
+                                                      const memory_requirement& it)
+  {
+    const auto line = [&](std::string_view name, bytes size) {
+      out << name << ' ' << std::to_string(size.count()) << '\n';
+    };
+    for (std::size_t part = 0; part < role_count; ++part)
+      if (it.by_role.values[part] != bytes{})
+        line(std::string{name_of(static_cast<role>(part))} + "_bytes", it.by_role.values[part]);
+    line("chunk_bytes", it.chunk_bytes);
+    line("chunks_bytes", it.chunks);
+    line("everything_bytes", it.everything);
+    line("smallest_device_bytes", it.smallest_device);
+    if (!it.rehearsed) return out;
+    line("largest_leases_bytes", it.largest_leases);
+    line("smallest_host_bytes", it.smallest_host);
+    return out;
+  }
 };
 
 /// How the chunks of a model fill tiers of given sizes. A view: everything that it names outlives it.

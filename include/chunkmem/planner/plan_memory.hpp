@@ -342,7 +342,7 @@ template <class Trials>
 ///
 ///     const auto found = planner::plan_memory(shape, {.micro_batch = 4}, workload::share_of_rank(machine));
 ///     if (!found.fits) throw std::runtime_error{found.why_not};   // with the bytes that are missing
-///     ... found.plan.chunk_bytes, found.plan.placement()          // for the manager
+///     const manager_options options{.chunk_bytes = found.plan.chunk_bytes};  // and found.plan.placement()
 ///
 /// @param share      of one rank, as workload::share_of_rank gives it
 /// @param settings   of every simulation; its chunk size and its share of updates are not looked at, and its room for

@@ -212,6 +212,8 @@ class fp16 {
 
 /// The same number in single precision. Exact, denormals included; a NaN stays a NaN and keeps its payload.
 /// None of the functions here depends on the rounding mode or on the processor's handling of denormals.
+///
+///     const float number = to_float(bf16{0.1F});  // 0.100097656
 [[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr float to_float(float value) noexcept
 {
   return value;
@@ -227,6 +229,8 @@ class fp16 {
 
 /// The nearest `Element`, the even one of two equally near; from half an ulp above the largest on, infinity.
 /// NaN becomes a quiet NaN with the upper bits of its payload; `float` stays as it is.
+///
+///     const auto half = round_to<fp16>(0.1F);  // 0.0999755859; for any element type, float too
 template <real_element Element>
 [[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr Element round_to(float value) noexcept
 {
