@@ -42,11 +42,11 @@ struct step_figures {
   float loss = 0.0f;
   float learning_rate = 0.0f;
   double tokens_per_second = 0.0;
-  chunkmem::bytes loaded, written_back;
+  chunkmem::bytes loaded{}, written_back{};
   bool skipped = false;                                    ///< its gradients were not finite: nothing was updated
   double seconds = 0.0;                                    ///< that it took
   double norm = std::numeric_limits<double>::quiet_NaN();  ///< of all gradients; not a number: nobody asked for it
-  chunkmem::bytes device_peak;                             ///< since the start
+  chunkmem::bytes device_peak{};                           ///< since the start
 };
 
 /// The closing table's numbers.

@@ -25,7 +25,7 @@ import time
 PATIENCE = 300  # seconds of one run
 FIGURE = 10  # moments from which on a figure is written
 SMALL = "--layers 2 --width 32 --heads 2 --context 32 --batch 2 --steps 30 --threads 1 --every 12".split()
-STAGES = "--layers 4 --width 32 --heads 2 --context 32 --batch 2 --steps 12 --microbatches 4 --threads 1 --every 5 --precision bf16".split()
+STAGES = "--layers 4 --width 32 --heads 2 --context 32 --batch 2 --steps 8 --microbatches 4 --threads 1 --every 5 --precision bf16".split()
 MEASURED = {"memory", "rehearsed", "simulated"}  # members of results that a run in two parts, or a slower one, has otherwise
 
 
@@ -34,10 +34,10 @@ class Mistake(Exception):
 
 
 class Case:
-    """A program with its arguments. `saves`: it goes on where it was ended."""
+    """A program with its arguments. `saves`: it goes on where it was ended. `is_quick`: it is tried with a single moment too."""
 
-    def __init__(self, name, words, saves=False, launcher=()):
-        self.name, self.words, self.saves, self.launcher = name, words, saves, list(launcher)
+    def __init__(self, name, words, saves=False, launcher=(), is_quick=True):
+        self.name, self.words, self.saves, self.launcher, self.is_quick = name, words, saves, list(launcher), is_quick
 
     def command(self, programs, folder, *more):
         words = [word.replace("FOLDER", folder) for word in self.words]
@@ -51,13 +51,14 @@ def cases(programs, examples, launcher):
         Case("gpt", ["gpt", *SMALL, "--sample", "0", "--metrics", "FOLDER/metrics.jsonl", *kept], True),
         Case("gpt of three ranks", ["gpt", *SMALL, "--ranks", "3", *kept], True),
         Case("gpt of three stages", ["gpt", *STAGES, "--stages", "3", "--schedule", "2bw", *kept], True),
-        Case("gpt of two stages with replicas", ["gpt", *STAGES, "--stages", "2", "--replicas", "2", "--schedule", "zb-v", *kept], True),
-        Case("out_of_core", ["out_of_core", "--batch", "16", "--steps", "40"]),
+        Case("gpt of two stages with replicas", ["gpt", *STAGES, "--stages", "2", "--replicas", "2", "--schedule", "zb-v", *kept], True,
+             is_quick=False),
+        Case("out_of_core", ["out_of_core", "--batch", "16", "--steps", "20"]),
         Case("configure", ["configure", "--cluster", f"{clusters}/one_slow_link.json", "--model", "PatrickStar/GPT2_1B", "--rows", "64",
-                           "--schedules", "1f1b,zb-h1", "--plan", "FOLDER/best.plan"]),
+                           "--schedules", "1f1b,zb-h1", "--plan", "FOLDER/best.plan"], is_quick=False),
         Case("max_model", ["max_model", "--machine", f"{machines}/v100_32_node.json", "--model", "GPT3_18B", "--csv", "FOLDER/rows.csv",
                            "--strategies", "patrickstar,gemini_static,elixir"]),
-        Case("schedule", ["schedule", "--schedule", "zb-1p", "--stages", "8", "--microbatches", "24", "--svg", "FOLDER/picture.svg"]),
+        Case("schedule", ["schedule", "--schedule", "zb-1p", "--stages", "8", "--microbatches", "24", "--svg", "FOLDER/picture.svg"], is_quick=False),
     ]
     if launcher:
         all_cases += [Case("gpt of two processes", ["gpt", *SMALL, "--shard", "3", *kept], True, [*launcher, "-np", "2"]),
@@ -192,7 +193,8 @@ def main(programs, place, moments, launcher):
     rng = random.Random(seed)
     kinds = ["Ctrl-C", "SIGINT", "SIGTERM"]
     runs = went_on = 0
-    for index, case in enumerate(cases(programs, examples, launcher)):
+    chosen = [it for it in cases(programs, examples, launcher) if it.is_quick or moments > 1]
+    for index, case in enumerate(chosen):
         folder = os.path.join(place, "files")
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder)
