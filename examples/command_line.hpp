@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "common_flags.hpp"
+
 #include <CLI/CLI.hpp>
 
 #include <charconv>
+#include <initializer_list>
 #include <iterator>
 #include <string>
 #include <string_view>
@@ -37,6 +40,33 @@ template <class Problem, class Number>
                   std::to_string(lowest) + " to " + std::to_string(highest)};
   }
   return number;
+}
+
+/// @param json   the text of --json: what its object has
+inline void add_common_flags(CLI::App& app, common_flags& flags, const char* json)
+{
+  app.set_help_flag();
+  app.add_flag("-h,--help", flags.help, "print this text");
+  app.add_flag("--version", flags.version, "print the version");
+  app.add_flag("--json", flags.json, json);
+}
+
+/// Options that stand together in --help.
+struct option_group {
+  const char* title;
+  const char* type;  ///< of their values: NUMBER, SIZE, FILE, FOLDER or WORD; empty for flags
+  std::initializer_list<const char*> options;
+};
+
+/// Gives options, as far as they are declared, the group and the type that --help shows.
+inline void arrange(CLI::App& app, std::initializer_list<option_group> groups)
+{
+  for (const option_group& group : groups)
+    for (const char* const name : group.options)
+      if (CLI::Option* const option = app.get_option_no_throw(name)) {
+        option->group(group.title);
+        if (*group.type != '\0') option->type_name(group.type);
+      }
 }
 
 /// Reads all words into what was declared. An empty value is no choice: CLI11 lets it through, we do not.

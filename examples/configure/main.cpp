@@ -4,9 +4,11 @@
 #include "options.hpp"
 #include "report.hpp"
 
+#include "../interruption.hpp"
 #include "../max_model/model_choice.hpp"
 #include "../max_model/problem.hpp"
 #include "../output_file.hpp"
+#include "../progress_line.hpp"
 #include "../schedule/picture.hpp"
 #include "../schedule/trace.hpp"
 
@@ -24,9 +26,7 @@
 #include <chunkmem/workload/transformer.hpp>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -57,39 +57,29 @@ void make_folder(const std::filesystem::path& where)
     throw problem{"--plans '" + where.string() + "' has plans of an earlier search (name another folder)"};
 }
 
-/// Ctrl-C ends the search, which gives the best so far. A second one ends the program.
-std::atomic<bool> is_interrupted{false};
-static_assert(std::atomic<bool>::is_always_lock_free);
-extern "C" void interrupt(int)
-{
-  is_interrupted = true;
-  std::signal(SIGINT, SIG_DFL);
-}
-
 [[nodiscard]] configurator::plan_search_result search(const options& chosen, const subject& of)
 {
   using clock = std::chrono::steady_clock;
   const clock::time_point begin = clock::now();
   const auto is_over = [&] {
-    return is_interrupted ||
+    return command_line::interruption::signal() != 0 ||
            (chosen.seconds > 0 && std::chrono::duration<double>{clock::now() - begin}.count() > chosen.seconds);
   };
   configurator::plan_search_effort effort{.threads = chosen.threads,
                                           .best = chosen.best,
                                           .beside = {chosen.device_allowance, chosen.host_allowance},
                                           .stop = chunkmem::pipeline::interruption{is_over}};
+  command_line::progress_line progress{"plans"};
   if (!chosen.is_quiet)
-    effort.tell = [](const configurator::search_progress& it) {
-      std::fprintf(stderr,
-                   "\r%llu of %llu plans, %.0f s, about %.0f s left; the best takes %.4g s, none less than %.4g s  ",
-                   static_cast<unsigned long long>(it.done), static_cast<unsigned long long>(it.of), it.seconds,
-                   it.seconds_left, it.best, it.bound);
+    effort.tell = [&](const configurator::search_progress& it) {
+      char text[160];
+      std::snprintf(text, sizeof text, "%llu of %llu plans, %.0f s%s; the best takes %.4g s, none less than %.4g s",
+                    static_cast<unsigned long long>(it.done), static_cast<unsigned long long>(it.of), it.seconds,
+                    command_line::progress_line::left_text(it.seconds_left).c_str(), it.best, it.bound);
+      progress.show(text);
     };
-  std::signal(SIGINT, interrupt);
-  auto found = find_plans(of.whole, of.model, chosen.space, effort);
-  std::signal(SIGINT, SIG_DFL);
-  if (!chosen.is_quiet) std::fprintf(stderr, "\r%110s\r", "");
-  return found;
+  command_line::interruption::listen();
+  return find_plans(of.whole, of.model, chosen.space, effort);
 }
 
 /// The first pipeline of a plan, on virtual clocks.
@@ -105,10 +95,20 @@ extern "C" void interrupt(int)
   return it;
 }
 
+/// The best plan that gpt can run, or the end.
+[[nodiscard]] auto first_to_run(const configurator::plan_search_result& found)
+{
+  return std::ranges::find(found.best, 1U, [](const auto& it) { return it.plan.tensor; });
+}
+[[nodiscard]] bool has_plan_to_run(const configurator::plan_search_result& found)
+{
+  return first_to_run(found) != found.best.end();
+}
+
 void write_files(const options& chosen, const subject& of, const configurator::plan_search_result& found)
 {
   if (!chosen.plan && !chosen.plans && !chosen.trace && !chosen.svg) return;
-  const auto best = std::ranges::find(found.best, 1U, [](const auto& it) { return it.plan.tensor; });
+  const auto best = first_to_run(found);
   if (best == found.best.end())
     throw problem{
         "no plan that was found can be run yet: all of them have ranks that share layers (try "
@@ -152,20 +152,29 @@ int run(const options& chosen)
   if (chosen.sequence != 0) shape.sequence = chosen.sequence;
   const configurator::trained_model model = model_of(chosen, shape, whole);
   const subject of{whole, model};
-  std::cout << "cluster \"" << whole.name << "\" of " << whole.nodes.size() << " nodes and " << whole.ranks()
-            << " devices, model " << chosen.model << ", " << chosen.space.rows << " rows of " << shape.sequence
-            << " tokens\n\n";
+  if (!chosen.common.json)
+    std::cout << "cluster \"" << whole.name << "\" of " << whole.nodes.size() << " nodes and " << whole.ranks()
+              << " devices, model " << chosen.model << ", " << chosen.space.rows << " rows of " << shape.sequence
+              << " tokens\n\n";
   if (chosen.plans) make_folder(*chosen.plans);
   const configurator::plan_search_result found = search(chosen, of);
-  if (found.best.empty())
+  if (chosen.common.json)
+    print_json(std::cout, of, found, chosen.model);
+  else if (found.best.empty())
     std::cout << (found.is_whole ? "no plan was found that fits\n"
                                  : "no plan was found before the search was stopped\n");
   else
     print_plans(std::cout, of, found), print_bound(std::cout, found), print_best(std::cout, of, found.best.front());
-  print_rejected(std::cout, found);
-  if (found.best.empty()) return EXIT_FAILURE;
-  write_files(chosen, of, found);
-  return EXIT_SUCCESS;
+  if (!chosen.common.json) print_rejected(std::cout, found);
+  const int signal = command_line::interruption::signal();
+  if (signal == 0 ? !found.best.empty() : has_plan_to_run(found)) write_files(chosen, of, found);
+  if (signal != 0) {
+    std::cout.flush();
+    std::fprintf(stderr, "configure: ended by %s: these are the best plans so far (a search begins anew)\n",
+                 command_line::interruption::name(signal).c_str());
+    return command_line::interruption::exit_status(signal);
+  }
+  return found.best.empty() ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
 }  // namespace
@@ -173,8 +182,8 @@ int run(const options& chosen)
 int main(int count, char** arguments)
 try {
   const options chosen = parse_options(count - 1, arguments + 1);
-  if (chosen.help) {
-    std::cout << help_text();
+  if (chosen.common.asks_only()) {
+    std::cout << (chosen.common.help ? help_text() : command_line::version_text("configure"));
     return EXIT_SUCCESS;
   }
   if (!chosen.lists_models) return run(chosen);

@@ -27,8 +27,6 @@ struct raw_options {
 
 void declare(CLI::App& app, raw_options& raw, options& out)
 {
-  app.set_help_flag();
-  app.add_flag("-h,--help", out.help, "this text");
   app.add_option("--cluster", raw.cluster, "JSON file of a cluster, as probe_links writes it");
   app.add_option("--model", raw.model, "JSON file of a transformer, or the name of one (--models lists them)");
   app.add_option("--profile", raw.profile,
@@ -55,6 +53,18 @@ void declare(CLI::App& app, raw_options& raw, options& out)
   app.add_option("--plans", raw.plans, "write all printed plans that can be run to this folder: 1.plan, 2.plan, ...");
   app.add_option("--trace", raw.trace, "write a trace of its first pipeline, for ui.perfetto.dev, to this file");
   app.add_option("--svg", raw.svg, "write a picture of its first pipeline to this file");
+  command_line::add_common_flags(app, out.common, "print one JSON object in place of the tables");
+  command_line::arrange(app, {{"Problem", "FILE", {"--cluster", "--profile"}},
+                              {"Problem", "WORD", {"--model", "--sums"}},
+                              {"Problem", "NUMBER", {"--rows", "--sequence", "--activation-bytes"}},
+                              {"Problem", "BYTES", {"--device-allowance", "--host-allowance"}},
+                              {"Problem", "", {"--models"}},
+                              {"Search", "WORD", {"--schedules"}},
+                              {"Search", "NUMBER", {"--threads", "--best", "--seconds"}},
+                              {"Search", "", {"--without-tensor-parallelism", "--quiet"}},
+                              {"Output", "FILE", {"--plan", "--trace", "--svg"}},
+                              {"Output", "FOLDER", {"--plans"}},
+                              {"Output", "", {"--json", "--version", "--help"}}});
 }
 
 [[nodiscard]] std::vector<configurator::schedule_kind> schedules_of(const std::string& text)
@@ -82,7 +92,7 @@ options parse_options(int count, const char* const* arguments)
   CLI::App app{"", "configure"};
   declare(app, raw, out);
   command_line::read<problem>(app, count, arguments);
-  if (out.help || out.lists_models) return out;
+  if (out.common.asks_only() || out.lists_models) return out;
   for (const auto& [option, text] :
        {std::pair{"--cluster", &raw.cluster}, {"--model", &raw.model}, {"--rows", &raw.rows}})
     if (text->empty()) throw problem{std::string{option} + " is missing (see --help)"};
@@ -124,6 +134,9 @@ std::string help_text()
   raw_options raw;
   CLI::App app{"Finds the fastest plans for a model on a cluster, and proves that they fit.", "configure"};
   declare(app, raw, out);
+  app.footer(
+      "Example:\n  configure --cluster cluster.json --model PatrickStar/GPT2_4B --rows 256 --plan best.plan\n"
+      "Ctrl-C and SIGTERM end the search with the best plans so far.");
   return app.help();
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "../common_flags.hpp"
+
 #include <chunkmem/configurator/parallel_plan.hpp>
 #include <chunkmem/configurator/plan_space.hpp>
 #include <chunkmem/configurator/trained_model.hpp>
@@ -17,7 +19,7 @@ namespace configure_example {
 
 /// The choices of the command line.
 struct options {
-  bool help = false;
+  command_line::common_flags common{};
   bool lists_models = false;
   std::filesystem::path cluster{};
   std::string model{};

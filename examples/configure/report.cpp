@@ -2,6 +2,7 @@
 #include "report.hpp"
 
 #include "../gpt/size_text.hpp"
+#include "../json_text.hpp"
 
 #include <chunkmem/configurator/model_parts.hpp>
 #include <chunkmem/configurator/rank_places.hpp>
@@ -137,6 +138,40 @@ void print_rejected(std::ostream& out, const configurator::plan_search_result& f
   for (const configurator::rejected_plans& it : found.rejected)
     out << formatted("%8llu  ", static_cast<unsigned long long>(it.count)) << it.why << "; the fastest: " << it.example
         << '\n';
+}
+
+void print_json(std::ostream& out, const subject& of, const configurator::plan_search_result& found,
+                std::string_view model)
+{
+  using namespace command_line;
+  const auto plan_of = [&](const configurator::found_plan& it) {
+    return json_object{}
+        .add("plan", text_of(it.plan))
+        .add("step_seconds", it.time.step)
+        .add("bound_seconds", it.bound)
+        .add("tokens_per_second", static_cast<double>(it.plan.rows() * of.model.shape.sequence) / it.time.step)
+        .add("device_bytes", most(it.memory, &configurator::stage_memory::smallest_device).count())
+        .add("host_bytes", most(it.memory, &configurator::stage_memory::smallest_host).count())
+        .add("has_exact_memory", it.has_exact_memory)
+        .add("can_be_run", it.plan.tensor == 1)
+        .add_json("devices", json_list(it.plan.devices, [](std::uint32_t device) { return std::to_string(device); }))
+        .text();
+  };
+  const auto rejected_of = [](const configurator::rejected_plans& it) {
+    return json_object{}.add("plans", it.count).add("why", it.why).add("fastest", it.example).text();
+  };
+  json_object all;
+  all.add("program", "configure")
+      .add("cluster", of.whole.name)
+      .add("model", model)
+      .add_json("plans", json_list(found.best, plan_of))
+      .add("bound_seconds", found.bound)
+      .add("is_whole", found.is_whole)
+      .add("plans_in_all", found.plans)
+      .add("simulated", found.simulated)
+      .add("rehearsed", found.rehearsed)
+      .add_json("rejected", json_list(found.rejected, rejected_of));
+  out << all.text() << '\n';
 }
 
 }  // namespace configure_example

@@ -6,6 +6,7 @@
 #include <chunkmem/configurator/trained_model.hpp>
 
 #include <iosfwd>
+#include <string_view>
 
 namespace configure_example {
 
@@ -26,5 +27,10 @@ void print_best(std::ostream& out, const subject& of, const chunkmem::configurat
 
 /// The reasons for which plans were left out.
 void print_rejected(std::ostream& out, const chunkmem::configurator::plan_search_result& found);
+
+/// All of these as one JSON object: `cluster`, `model`, `plans`, `bound_seconds` of all plans, `is_whole` (the search
+/// ended by itself), counts of plans, and `rejected`. Sizes are in bytes, times in seconds.
+void print_json(std::ostream& out, const subject& of, const chunkmem::configurator::plan_search_result& found,
+                std::string_view model);
 
 }  // namespace configure_example

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "../interruption.hpp"
+#include "display.hpp"
 #include "options.hpp"
 #include "problem.hpp"
 #include "progress.hpp"
@@ -146,11 +148,12 @@ class checkpoints {
   {
     return saved_ && (steps % chosen_.every == 0 || steps == chosen_.steps);
   }
-  /// After `steps` steps: saves where it is time. @return   a sentence, or nothing
+  /// After `steps` steps: saves where it is time. @param ends   the training ends here, so it is time
+  /// @return   a sentence, or nothing
   template <class Manager>
-  [[nodiscard]] std::string save_after(std::size_t steps, Manager& manager)
+  [[nodiscard]] std::string save_after(std::size_t steps, Manager& manager, bool ends = false)
   {
-    if (!is_due(steps)) return {};
+    if (!is_due(steps) && !(saved_ && ends)) return {};
     const auto saved = Files::save(manager, *saved_);
     return "saved generation " + std::to_string(saved.number) + ": " + std::to_string(saved.size.count()) + " B in " +
            chosen_.checkpoint->string();
@@ -331,12 +334,30 @@ class checkpoints {
   }
   [[nodiscard]] static constexpr bool is_due(std::size_t) noexcept { return false; }
   template <class Manager>
-  [[nodiscard]] std::string save_after(std::size_t, Manager&)
+  [[nodiscard]] std::string save_after(std::size_t, Manager&, bool = false)
   {
     return {};
   }
 };
 
 #endif
+
+/// A sentence on a training that a signal ended: where it ended, and how it goes on.
+[[nodiscard]] inline std::string end_of(const options& chosen, const training_result& result)
+{
+  const std::string begin = "ended by " + command_line::interruption::name(result.signal) + " after step " +
+                            std::to_string(result.steps) + " of " + std::to_string(chosen.steps) + ": ";
+  if (result.steps == chosen.steps) return begin + "the training is complete";
+  if (!chosen.checkpoint) return begin + "nothing was saved (name a folder with --checkpoint)";
+  if (goes_on_in_place(chosen)) return begin + "the same command goes on";
+  const std::string folder = chosen.checkpoint->string();
+  return begin + "the same command with --resume " + folder + " --checkpoint " + folder + " goes on";
+}
+
+/// The same of the second training of --verify.
+[[nodiscard]] inline std::string end_of_verify(const training_result& result)
+{
+  return "verify: ended by " + command_line::interruption::name(result.signal) + ", nothing was compared";
+}
 
 }  // namespace gpt

@@ -210,6 +210,26 @@ rm '${folder}/generation-000003.manifest' && \
   endif()
 endif()
 
+# Programs that a user ends go on to the same result. A few moments here, ten and processes among the slow tests.
+if(NOT TARGET chunkmem::checkpoint)
+  chunkmem_skipped_test(example.interrupted "${chunkmem_why_no_checkpoint}" LABELS example)
+elseif(gpt_python)
+  chunkmem_test(example.gpt.metrics LABELS example TIMEOUT 120
+                COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/tests/metrics.sh" $<TARGET_FILE:gpt> "${PROJECT_BINARY_DIR}/gpt_metrics" "${gpt_python}")
+  chunkmem_test(example.gpt.tensorboard LABELS example TIMEOUT 120
+                COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/tests/tensorboard.sh" $<TARGET_FILE:gpt> "${PROJECT_BINARY_DIR}/gpt_tensorboard"
+                        "${gpt_python}" "${PROJECT_SOURCE_DIR}/tools/metrics_to_tensorboard.py")
+  set(gpt_interrupted "${gpt_python}" "${CMAKE_CURRENT_LIST_DIR}/tests/interrupted.py" $<TARGET_FILE_DIR:gpt>)
+  chunkmem_test(example.interrupted LABELS example TIMEOUT 300 COMMAND ${gpt_interrupted} "${PROJECT_BINARY_DIR}/interrupted" 1)
+  chunkmem_test(example.interrupted.slow LABELS slow figures TIMEOUT 3600
+                COMMAND ${gpt_interrupted} "${PROJECT_BINARY_DIR}/interrupted_slow" 10 $<$<BOOL:${gpt_launches}>:${chunkmem_mpi_launcher}>)
+  set_property(TEST example.interrupted.slow APPEND PROPERTY ENVIRONMENT ${gpt_mpi_environment})
+else()
+  foreach(name IN ITEMS example.gpt.metrics example.gpt.tensorboard example.interrupted example.interrupted.slow)
+    chunkmem_skipped_test(${name} "no python3 was found" LABELS example)
+  endforeach()
+endif()
+
 # Twenty steps against automatic differentiation: see oracle/oracle.py. It downloads JAX, or is skipped.
 find_program(gpt_python python3)
 if(gpt_python)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "display.hpp"
 
+#include "../progress_line.hpp"
 #include "size_text.hpp"
 
 #include <algorithm>
@@ -13,8 +14,6 @@
 #include <string>
 #include <string_view>
 
-#include <unistd.h>
-
 namespace gpt {
 namespace {
 
@@ -25,8 +24,8 @@ void size_line(std::FILE* out, const char* name, bytes size)
   std::fprintf(out, "  %-20s %12s\n", name, size_text(size).c_str());
 }
 
-/// Time left [s] from which on a line says it.
-constexpr double worth_telling = 5.0;
+/// Time left [s] from which on the line of a terminal says it.
+constexpr double worth_telling = 2.0;
 
 /// A rate in the unit of `scale`. Of copies that no update waited for, none is known.
 std::string rate_text(double rate, double scale, const char* unit)
@@ -88,7 +87,12 @@ void tier_line(std::FILE* out, const char* name, bytes peak, bytes capacity)
 
 }  // namespace
 
-display::display(std::FILE* out) : out_{out}, terminal_{isatty(fileno(out)) == 1} {}
+display::display(std::FILE* out) : out_{out}, terminal_{command_line::is_terminal(out)} {}
+
+void display::erase_progress() const
+{
+  if (terminal_) std::fputs("\r\x1b[K", out_);
+}
 
 void display::header(const options& chosen, const training_text& text, const memory_budget& budget, bytes chunk) const
 {
@@ -129,19 +133,20 @@ void display::memory_made(double seconds) const
 
 void display::note(const char* what, float loss) const
 {
+  erase_progress();
   std::fprintf(out_, "%s loss %.9g\n", what, static_cast<double>(loss));
   std::fflush(out_);
 }
 
 void display::step(const step_figures& figures) const
 {
-  if (terminal_) std::fputs("\r\x1b[K", out_);
-  const double moved = static_cast<double>(figures.moved.count()) / (1024.0 * 1024.0);
+  erase_progress();
+  const double moved = static_cast<double>((figures.loaded + figures.written_back).count()) / (1024.0 * 1024.0);
   std::fprintf(out_, "step %zu/%zu  loss %.9g  lr %.3g  %.0f tokens/s  moved %.1f MiB", figures.number, figures.steps,
                static_cast<double>(figures.loss), static_cast<double>(figures.learning_rate), figures.tokens_per_second,
                moved);
   const double left = figures.seconds * static_cast<double>(figures.steps - figures.number);
-  if (left >= worth_telling) std::fprintf(out_, "  %.0f s left", left);
+  if (terminal_ && left >= worth_telling) std::fprintf(out_, "  %.0f s left", left);
   if (!terminal_ || figures.skipped || figures.number == figures.steps) std::fputc('\n', out_);
   std::fflush(out_);
 }
@@ -150,7 +155,7 @@ void display::noise(std::size_t step, const chunkmem::activation::sampling_repor
 {
   std::uint64_t steps = 0;
   for (const auto& it : of.inputs) steps = std::max(steps, it.steps);
-  if (terminal_) std::fputs("\r\x1b[K", out_);
+  erase_progress();
   std::fprintf(out_, "noise of sampled gradients, mean of %" PRIu64 " steps before step %zu\n", steps, step + 1);
   std::fprintf(out_, "  %-20s %8s %12s %14s %12s %10s %10s\n", "input", "ratio", "saved", "noise/signal", "deviation",
                "spent", "products");
@@ -171,6 +176,7 @@ void display::noise(std::size_t step, const chunkmem::activation::sampling_repor
 
 void display::closing(const options& chosen, const memory_figures& figures) const
 {
+  erase_progress();
   std::fprintf(out_, "\nmemory           peak     capacity\n");
   tier_line(out_, "device", figures.device_peak, figures.device_capacity);
   tier_line(out_, "host", figures.host_peak, figures.host_capacity);
@@ -206,7 +212,7 @@ void display::sample(std::string_view prompt, std::string_view written) const
 
 void display::line(std::string_view text) const
 {
-  if (terminal_) std::fputs("\r\x1b[K", out_);  // else the text would stand behind the last step
+  erase_progress();
   std::fprintf(out_, "%.*s\n", static_cast<int>(text.size()), text.data());
   std::fflush(out_);
 }

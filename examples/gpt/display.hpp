@@ -8,8 +8,10 @@
 #include "options.hpp"
 #include "text.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <limits>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -27,8 +29,10 @@ struct memory_budget {
 
 /// What one run leaves to be compared with another.
 struct training_result {
-  std::vector<float> losses;  ///< held-out before, every step, held-out after
+  std::vector<float> losses;  ///< held-out before, every step that is done, held-out after the last one
   std::uint64_t parameter_hash = 0;
+  std::size_t steps = 0;  ///< that are done
+  int signal = 0;         ///< that ended it early, or came in its last step; 0: none
 };
 
 /// One line about one step.
@@ -38,9 +42,11 @@ struct step_figures {
   float loss = 0.0f;
   float learning_rate = 0.0f;
   double tokens_per_second = 0.0;
-  chunkmem::bytes moved;
-  bool skipped = false;  ///< its gradients were not finite: nothing was updated
-  double seconds = 0.0;  ///< that it took
+  chunkmem::bytes loaded{}, written_back{};
+  bool skipped = false;                                    ///< its gradients were not finite: nothing was updated
+  double seconds = 0.0;                                    ///< that it took
+  double norm = std::numeric_limits<double>::quiet_NaN();  ///< of all gradients; not a number: nobody asked for it
+  chunkmem::bytes device_peak{};                           ///< since the start
 };
 
 /// The closing table's numbers.
@@ -54,7 +60,7 @@ struct memory_figures {
   float loss_scale = 1.0f;                   ///< at the end
 };
 
-/// Prints to a stream that is a terminal, where a line of progress is written over, or is not.
+/// Prints to a stream that is a terminal, where a line of progress is written over and says the time left, or is not.
 class display {
  public:
   explicit display(std::FILE* out);
@@ -77,6 +83,8 @@ class display {
  private:
   std::FILE* out_;
   bool terminal_;
+
+  void erase_progress() const;
 };
 
 }  // namespace gpt

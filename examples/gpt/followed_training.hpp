@@ -77,7 +77,7 @@ try {
   fill(manager, net, setup.chosen.seed, setup.workers);
   step_watch<Manager> watch{manager, trainer.meter()};
   watch.measure_links(net.rows.front().layers.front().hidden);
-  if (!start.is_resumed) (void)trainer.evaluate();
+  (void)trainer.evaluate();
   foreseen_steps found;
   for (std::size_t number = 0; number < first_steps::all; ++number) {
     const part_operations before = manager.backend().operations();

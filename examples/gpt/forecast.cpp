@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "forecast.hpp"
 
+#include "../json_text.hpp"
 #include "problem.hpp"
 
 #ifdef GPT_HAS_JSON
@@ -109,6 +110,9 @@ int run_forecast(const options& chosen, const training_text& text, const display
   simulated_groups sums{rates.network, all_alike, plan.of_node, link};
   chunkmem::sharding::sums_apart both{gathers.groups, sums.groups};
   const auto found = timed_step_of_rank(chosen, text, rank_on_clocks{both, rates}, plan);
+  if (chosen.common.json)
+    std::puts(
+        command_line::json_object{}.add("seconds", found.seconds).add("operations", found.operations).text().c_str());
   char line[160];
   std::snprintf(line, sizeof line, "forecast  %.6f s a step of each rank, %.6e operations in it", found.seconds,
                 found.operations);

@@ -30,7 +30,6 @@ struct foreseen_steps {
 /// The memory that a training has, and where it begins.
 struct training_start {
   chunkmem::bytes device, host;
-  bool is_resumed = false;              ///< the text that was held out is not looked at again
   chunkmem::memory_requirement need{};  ///< of a step
 };
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trains a small GPT on real text in a quarter of the device memory it needs, and can prove that nothing changed.
 
+#include "../interruption.hpp"
 #include "forecast.hpp"
 #include "planned_grid.hpp"
 #include "program.hpp"
 #include "ranks.hpp"
+#include "report.hpp"
 #include "stages.hpp"
 #include "training_on_host.hpp"
 
@@ -25,8 +27,9 @@ int run_over_ranks(const options& chosen)
 {
   const training_text text = chosen.text ? read_text(*chosen.text) : default_text();
   text.expects_windows_of(chosen.size.context);
-  const display show{stdout};
+  const display show{stream_of_text(chosen)};
   if (chosen.forecast) return run_forecast(chosen, text, show);
+  command_line::interruption::listen();
   if (over_stages(chosen)) return run_stages(chosen, text, show);
   return chosen.ranks > 0 ? run_on_threads(chosen, text, show) : run_on_processes(chosen, text, show);
 }
@@ -36,8 +39,8 @@ int run_over_ranks(const options& chosen)
 int main(int count, char** arguments)
 try {
   const options chosen = parse_options(count - 1, arguments + 1);
-  if (chosen.help) {
-    std::fputs(help_text().c_str(), stdout);
+  if (chosen.common.asks_only()) {
+    std::fputs((chosen.common.help ? help_text() : command_line::version_text("gpt")).c_str(), stdout);
     return EXIT_SUCCESS;
   }
   if (chosen.write_model) {

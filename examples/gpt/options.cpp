@@ -22,7 +22,7 @@ struct raw_options {
   std::string device_memory, host_memory, chunk_bytes;
   std::string layers, width, heads, context, batch, steps, seed, sample, learning_rate;
   std::string precision, gradient, activations, device_rate, link_rate, accumulate, update, clip, threads;
-  std::string eviction, layout, placement, device_share, transfer, text, trace, report, exported;
+  std::string eviction, layout, placement, device_share, transfer, text, trace, report, metrics, exported;
   std::string checkpoint, every, resume;
   std::string mlp, recompute, windows, init, lora, export_weights;
   std::string ranks, shard, nodes;
@@ -50,10 +50,37 @@ std::string with_default(const std::vector<std::string>& words)
   return command_line::listed(words) + " (" + words.front() + ")";
 }
 
-void declare(CLI::App& app, program whose, raw_options& raw, bool& verify, bool& help)
+/// The order of --help.
+void arrange(CLI::App& app)
 {
-  app.set_help_flag();
-  app.add_flag("-h,--help", help, "this text");
+  command_line::arrange(
+      app,
+      {{"Memory", "SIZE", {"--device-memory", "--host-memory", "--chunk-bytes"}},
+       {"Memory", "WORD", {"--eviction", "--layout", "--placement", "--transfer", "--gradient"}},
+       {"Memory", "NUMBER", {"--device-share"}},
+       {"Model", "NUMBER", {"--layers", "--width", "--heads", "--context", "--lora"}},
+       {"Model", "WORD", {"--precision", "--mlp"}},
+       {"Model", "FILE", {"--init", "--export-weights", "--write-model"}},
+       {"Training",
+        "NUMBER",
+        {"--batch", "--steps", "--learning-rate", "--accumulate", "--clip", "--threads", "--seed", "--sample"}},
+       {"Training", "WORD", {"--update", "--windows"}},
+       {"Training", "FILE", {"--text"}},
+       {"Activations", "WORD", {"--activations", "--recompute"}},
+       {"Activations", "SIZE", {"--sample-room"}},
+       {"Activations", "FILE", {"--sample-file"}},
+       {"Activations", "NUMBER", {"--noise", "--device-rate", "--link-rate"}},
+       {"Ranks and stages", "NUMBER", {"--ranks", "--shard", "--nodes", "--stages", "--microbatches", "--replicas"}},
+       {"Ranks and stages", "WORD", {"--schedule"}},
+       {"Ranks and stages", "FILE", {"--plan", "--cluster", "--forecast"}},
+       {"Checkpoints", "FOLDER", {"--checkpoint", "--resume"}},
+       {"Checkpoints", "NUMBER", {"--every"}},
+       {"Output", "FILE", {"--trace", "--report", "--metrics", "--export"}},
+       {"Output", "", {"--json", "--verify", "--version", "--help"}}});
+}
+
+void declare(CLI::App& app, program whose, raw_options& raw, options& out)
+{
   app.add_option("--device-memory", raw.device_memory, "capacity of the device (default: a quarter of the need)");
   app.add_option("--host-memory", raw.host_memory, "capacity of the host (default: what is needed)");
   app.add_option("--chunk-bytes", raw.chunk_bytes, "size of a chunk (default: what leaves the least room unused)");
@@ -119,6 +146,8 @@ void declare(CLI::App& app, program whose, raw_options& raw, bool& verify, bool&
   app.add_option("--text", raw.text, "file or folder to learn from");
   app.add_option("--trace", raw.trace, "write a Chrome trace to this JSON file");
   app.add_option("--report", raw.report, "write losses and the memory report to this JSON file");
+  app.add_option("--metrics", raw.metrics,
+                 "write a line of JSON to this file after each step; a resumed training goes on in its file");
   if (!is_cuda) app.add_option("--export", raw.exported, "write first weights, batches and settings to this JSON file");
   app.add_option("--ranks", raw.ranks, "threads that train together, each with a device and a batch of its own");
   app.add_option(
@@ -151,7 +180,10 @@ void declare(CLI::App& app, program whose, raw_options& raw, bool& verify, bool&
   app.add_option("--resume", raw.resume,
                  "go on from the newest whole checkpoint of this folder; where --checkpoint names the same folder and "
                  "nothing is there yet, begin: so a run can be started again as it was started first");
-  app.add_flag("--verify", verify, "train again with unlimited device memory and compare every bit");
+  app.add_flag("--verify", out.verify, "train again with unlimited device memory and compare every bit");
+  command_line::add_common_flags(app, out.common,
+                                 "print the object of --report on standard output, and all text on standard error");
+  arrange(app);
 }
 
 template <class Number>
@@ -456,7 +488,8 @@ void check_stages(const raw_options& raw, const options& chosen)
             {"--ranks", raw.ranks},
             {"--shard", raw.shard},
             {"--checkpoint", raw.checkpoint},
-            {"--resume", raw.resume}},
+            {"--resume", raw.resume},
+            {"--metrics", raw.metrics}},
            " does not go with --write-model, which does not train");
   if (!over_stages(chosen))
     return refuse({{"--microbatches", raw.micro_batches}, {"--schedule", raw.schedule}, {"--replicas", raw.replicas}},
@@ -512,6 +545,7 @@ void read_forecast(const raw_options& raw, program whose, options& out)
           {"--accumulate", raw.accumulate},
           {"--checkpoint", raw.checkpoint},
           {"--resume", raw.resume},
+          {"--metrics", raw.metrics},
           {"--init", raw.init},
           {"--lora", raw.lora}},
          " does not go with --forecast");
@@ -547,9 +581,9 @@ options parse_options(int count, const char* const* arguments, program whose)
   raw_options raw;
   options out;
   CLI::App app;
-  declare(app, whose, raw, out.verify, out.help);
+  declare(app, whose, raw, out);
   command_line::read<problem>(app, count, arguments);
-  if (out.help) return out;
+  if (out.common.asks_only()) return out;
   read_sizes(raw, out);
   read_numbers(raw, whose, out);
   if (!raw.plan.empty()) out.plan = raw.plan;
@@ -565,6 +599,8 @@ options parse_options(int count, const char* const* arguments, program whose)
   if (!raw.text.empty()) out.text = raw.text;
   if (!raw.trace.empty()) out.trace = raw.trace;
   if (!raw.report.empty()) out.report = raw.report;
+  if (!raw.metrics.empty()) out.metrics = raw.metrics;
+  out.asks_norm = out.metrics && whose == program::gpt;
   if (!raw.exported.empty()) out.exported = raw.exported;
   if (!raw.checkpoint.empty()) out.checkpoint = raw.checkpoint;
   if (!raw.resume.empty()) out.resume = raw.resume;
@@ -578,13 +614,16 @@ options parse_options(int count, const char* const* arguments, program whose)
 std::string help_text(program whose)
 {
   raw_options raw;
-  bool verify = false;
-  bool help = false;
+  options out;
   const bool is_cuda = whose == program::gpt_cuda;
   CLI::App app{is_cuda ? "Trains a GPT on text, byte by byte, on a GPU with less memory than it needs."
                        : "Trains a small GPT on text, byte by byte, in less device memory than it needs.",
                is_cuda ? "gpt_cuda" : "gpt"};
-  declare(app, whose, raw, verify, help);
+  declare(app, whose, raw, out);
+  const std::string name = is_cuda ? "gpt_cuda" : "gpt";
+  app.footer("Examples:\n  " + name + " --verify\n  " + name +
+             " --text FOLDER --steps 400 --resume saved --checkpoint saved --metrics metrics.jsonl\n"
+             "Ctrl-C and SIGTERM end the step and save it; the same command goes on there.");
   return app.help();
 }
 

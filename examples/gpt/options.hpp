@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "../common_flags.hpp"
 #include "activation_mode.hpp"
 #include "extents.hpp"
 #include "policies.hpp"
@@ -13,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -59,8 +61,9 @@ struct options {
   update_choice update = update_choice::placement;  ///< of gpt_cuda
   update_time when = update_time::at_once;          ///< of gpt
   float clip = 0.0f;                                ///< largest norm of all gradients of a step; 0: any
+  bool asks_norm = false;                           ///< of gpt: --metrics has it, so it is known without a clip too
   std::optional<unsigned> threads;  ///< of the update; else as many as the machine runs at once, 8 at most
-  std::optional<std::filesystem::path> text, trace, report, exported;
+  std::optional<std::filesystem::path> text, trace, report, metrics, exported;
   std::optional<std::filesystem::path> checkpoint, resume;  ///< folders
   std::optional<std::filesystem::path> init;                ///< a file of weights, or a folder of checkpoints
   std::optional<std::filesystem::path> export_weights;      ///< a file
@@ -77,8 +80,15 @@ struct options {
   std::optional<std::filesystem::path> forecast;       ///< a cluster: a step on it is timed in place of a training
   std::optional<double> computed_per_second;           ///< operations of a rank there; else of the cluster
   bool verify = false;
-  bool help = false;
+  command_line::common_flags common;
 };
+
+/// The norm that gradients are clipped to. Where only its number is asked for, it is one that nothing exceeds: every
+/// finite gradient keeps its bits.
+[[nodiscard]] constexpr float clip_of(const options& chosen) noexcept
+{
+  return chosen.clip > 0 || !chosen.asks_norm ? chosen.clip : std::numeric_limits<float>::max();
+}
 
 /// Several ranks train, threads or processes.
 [[nodiscard]] constexpr bool over_ranks(const options& chosen) noexcept

@@ -4,6 +4,8 @@
 #include "../output_file.hpp"
 #include "budget.hpp"
 #include "file_trace.hpp"
+#include "metrics.hpp"
+#include "report.hpp"
 #include "run.hpp"
 #include "sample_ratios.hpp"
 #include "size_text.hpp"
@@ -14,12 +16,10 @@
 #include <chunkmem/trace/chrome_sink.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
-#include <ostream>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -31,23 +31,6 @@ namespace gpt {
 
 /// A file that can be written, or a sentence before the training starts.
 using output_file = command_line::output_file<problem>;
-
-/// @param noise   tables; empty: there are none
-inline void write_report(std::ostream& out, const training_result& result, const std::string& memory,
-                         const std::string& noise = {})
-{
-  out << "{\n\"losses\": [";
-  char number[32];
-  for (std::size_t i = 0; i < result.losses.size(); ++i) {
-    std::snprintf(number, sizeof number, "%.9g", static_cast<double>(result.losses[i]));
-    // JSON has no other word for it
-    out << (i == 0 ? "" : ", ") << (std::isfinite(result.losses[i]) ? number : "null");
-  }
-  std::snprintf(number, sizeof number, "%016llx", static_cast<unsigned long long>(result.parameter_hash));
-  out << "],\n\"parameter_hash\": \"" << number << "\",\n\"memory\": " << memory;
-  if (!noise.empty()) out << ",\n\"noise\": " << noise;
-  out << "\n}\n";
-}
 
 [[nodiscard]] inline unsigned default_threads()
 {
@@ -74,6 +57,7 @@ training_result train_limited(const training_setup& setup, const memory_budget& 
   std::optional<output_file> exported;
   if (chosen.exported) exported.emplace("--export", *chosen.exported);  // an option of those that can
   if (chosen.trace) (void)output_file{"--trace", *chosen.trace};
+  check_metrics(chosen);
   chunkmem::trace::chrome_trace trace{chosen.trace ? chunkmem::trace::chrome_trace::default_bound : 0};
   auto limited = session_as_chosen<Training>(setup, budget.device, budget.host, either_gradient{chosen.gradient},
                                              file_trace{chosen.trace ? &trace : nullptr});
@@ -97,18 +81,23 @@ training_result train_limited(const training_setup& setup, const memory_budget& 
     }
   }
   const training_result result = limited.train(&show, &saves);
-  if (const std::string written = limited.save_weights(); !written.empty()) show.line(written);
+  const bool is_whole = result.steps == chosen.steps;
+  if (is_whole)
+    if (const std::string written = limited.save_weights(); !written.empty()) show.line(written);
   show.closing(chosen, limited.figures());
+  const std::string noise = chosen.noise > 0 ? limited.noise_json() : std::string{};
   if (report_file) {
-    write_report(report_file->text(), result, limited.report_json(),
-                 chosen.noise > 0 ? limited.noise_json() : std::string{});
+    write_report(report_file->text(), chosen, result, limited.report_json(), noise);
     report_file->finish();
   }
   if (chosen.trace) {
     trace.describe(limited.places());
     chunkmem::trace::save(trace, chosen.trace->string());
   }
-  if (chosen.sample > 0) show.sample(prompt_of(setup.text), limited.sample(prompt_of(setup.text)));
+  if (chosen.sample > 0 && result.signal == 0)
+    show.sample(prompt_of(setup.text), limited.sample(prompt_of(setup.text)));
+  if (result.signal != 0) show.line(end_of(chosen, result));
+  print_json(chosen, result, limited.report_json(), noise);
   return result;
 }
 
@@ -203,6 +192,7 @@ inline void check_ratio_file(const options& chosen)
   const std::pair<const char*, const std::optional<std::filesystem::path>&> others[] = {
       {"--report", chosen.report},
       {"--trace", chosen.trace},
+      {"--metrics", chosen.metrics},
       {"--export", chosen.exported},
       {"--text", chosen.text},
       {"--init", chosen.init},
@@ -272,11 +262,17 @@ template <class Training>
   setup.is_followed = Training::foresees;
   const memory_budget budget = budget_for<Training>(setup);
   const training_result limited = train_limited<Training>(setup, budget, show, ratios);
+  if (limited.signal != 0) return command_line::interruption::exit_status(limited.signal);
   if (!setup.chosen.verify) return EXIT_SUCCESS;
   show.line("verify: training again with unlimited device memory" +
             std::string{chosen.gradient == gradient_choice::in_place ? " and separate gradients" : ""} + " (" +
             std::to_string(setup.chosen.steps) + " steps, held-out text before and after) ...");
-  return show.verdict(limited, train_unlimited<Training>(setup, budget)) ? EXIT_SUCCESS : EXIT_FAILURE;
+  const training_result other = train_unlimited<Training>(setup, budget);
+  if (other.signal != 0) {
+    show.line(end_of_verify(other));
+    return command_line::interruption::exit_status(other.signal);
+  }
+  return show.verdict(limited, other) ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 /// Reads the text and runs. @throws problem   something that the user can change
@@ -286,7 +282,8 @@ template <class Training>
   check_checkpoints(chosen);
   const training_text text = chosen.text ? read_text(*chosen.text) : default_text();
   text.expects_windows_of(chosen.size.context);
-  return run<Training>(chosen, text, display{stdout});
+  command_line::interruption::listen();
+  return run<Training>(chosen, text, display{stream_of_text(chosen)});
 }
 
 }  // namespace gpt

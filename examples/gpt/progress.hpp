@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "display.hpp"
 #include "options.hpp"
 #include "problem.hpp"
 
@@ -57,6 +58,13 @@ class progress {
   void begin(float held_out) noexcept { losses_.front() = held_out; }
   void step_is_done(float loss) noexcept { losses_[++step_] = loss; }
   void end(float held_out) noexcept { losses_.back() = held_out; }
+  /// The losses so far. @param signal   that came, 0: none
+  [[nodiscard]] training_result result(std::uint64_t parameter_hash, int signal) const
+  {
+    training_result it{.losses = losses_, .parameter_hash = parameter_hash, .steps = step(), .signal = signal};
+    if (it.steps + 2 < losses_.size()) it.losses.resize(it.steps + 1);
+    return it;
+  }
 
  private:
   [[nodiscard]] static std::uint64_t rows_of(const options& chosen, std::size_t ranks)

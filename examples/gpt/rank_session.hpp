@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "../interruption.hpp"
 #include "budget.hpp"
 #include "checkpoints.hpp"
 #include "display.hpp"
 #include "followed_training.hpp"
 #include "foresight.hpp"
+#include "metrics.hpp"
 #include "progress.hpp"
+#include "report.hpp"
 #include "run.hpp"
 
 #include <chunkmem/core/ids.hpp>
@@ -23,6 +26,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -119,17 +123,27 @@ class rank_session {
       if (trainer_.samples() != nullptr) trainer_.samples()->check_ratios();
     if (show != nullptr && !found.empty()) show->line(found);
     follow(show);
-    if (progress_.step() == 0) progress_.begin(mean(trainer_.evaluate()));
-    if (show != nullptr) show->note("held-out", progress_.first());
-    while (progress_.step() < setup_.chosen.steps) {
+    const float before = mean(trainer_.evaluate());
+    if (progress_.step() == 0) progress_.begin(before);
+    if (show != nullptr) show->note("held-out", before);
+    if (show != nullptr && setup_.chosen.metrics) metrics_.emplace(*setup_.chosen.metrics, progress_.step());
+    const bool is_second = saves == nullptr && chunkmem::index_of(ranks_.rank()) == 0;
+    verify_progress again{is_second, progress_.step()};
+    signal_ = 0;  // one that came before the first step ends that step
+    while (progress_.step() < setup_.chosen.steps && signal_ == 0) {
       progress_.step_is_done(one_step(progress_.step(), show));
-      const std::string saved = saves == nullptr ? std::string{} : saves->save_after(progress_.step(), manager_);
+      again.tell(progress_.step(), setup_.chosen.steps);
+      const std::string saved =
+          saves == nullptr ? std::string{} : saves->save_after(progress_.step(), manager_, signal_ != 0);
       was_saved_ = was_saved_ || !saved.empty();
       if (show != nullptr && !saved.empty()) show->line(saved);
     }
-    progress_.end(mean(trainer_.evaluate()));
-    if (show != nullptr) show->note("held-out", progress_.losses().back());
-    const training_result result{progress_.losses(), trainer_.parameter_hash()};
+    if (metrics_) metrics_->finish();
+    if (progress_.step() == setup_.chosen.steps) {
+      progress_.end(mean(trainer_.evaluate()));
+      if (show != nullptr) show->note("held-out", progress_.losses().back());
+    }
+    const training_result result = progress_.result(trainer_.parameter_hash(), signal_);
     for (const std::uint64_t other : all(result.parameter_hash))
       if (other != result.parameter_hash)
         throw problem{"ranks ended with different weights: this must not happen, please report it"};
@@ -137,6 +151,7 @@ class rank_session {
   }
 
   [[nodiscard]] memory_figures figures() const { return figures_of(manager_.report(), trainer_); }
+  [[nodiscard]] std::string report_json() const { return manager_.report().json(); }
   /// The first steps, see followed_training. Null where they were not followed.
   [[nodiscard]] const auto* followed() const noexcept
     requires(Place::foresees)
@@ -182,7 +197,7 @@ class rank_session {
   {
     if constexpr (Place::foresees) {
       if (!setup_.is_followed) return;
-      start_.is_resumed = progress_.step() > 0;
+      is_resumed_ = progress_.step() > 0;
       const rank_place place{chunkmem::index_of(ranks_.rank()), ranks_.ranks()};
       const auto look = [this, place](const chunkmem::activation::activation_plan& later, const clock_rates& rates) {
         return gpt::foresee(setup_, later, start_, rates, plan_, place);
@@ -210,8 +225,7 @@ class rank_session {
   {
     if constexpr (Place::foresees)
       if (followed_)
-        followed_->end_step(
-            {.is_resumed = start_.is_resumed || setup_.chosen.init.has_value(), .was_saved = was_saved_});
+        followed_->end_step({.is_resumed = is_resumed_ || setup_.chosen.init.has_value(), .was_saved = was_saved_});
   }
 
   [[nodiscard]] trainer_settings settings() const
@@ -228,19 +242,22 @@ class rank_session {
     ranks_.exchange({&mine, 1}, words);
     return words;
   }
+  /// Of all ranks. The words have a signal too that a rank was sent: all ranks hear of it in the same step.
   [[nodiscard]] float mean(float loss)
   {
     double sum = 0.0;
-    for (const std::uint64_t word : all(std::bit_cast<std::uint32_t>(loss)))
+    const auto sent = static_cast<std::uint64_t>(command_line::interruption::signal());
+    for (const std::uint64_t word : all(sent << 32 | std::bit_cast<std::uint32_t>(loss))) {
       sum += static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(word)));
+      signal_ = std::max(signal_, static_cast<int>(word >> 32));
+    }
     return static_cast<float>(sum / static_cast<double>(ranks_.ranks()));
   }
 
   [[nodiscard]] float one_step(std::size_t number, const display* show)
   {
     using clock = std::chrono::steady_clock;
-    const auto moved = [this] { return manager_.report().loaded + manager_.report().written_back; };
-    const chunkmem::bytes before = moved();
+    const chunkmem::report before = manager_.report();
     const std::size_t skipped = trainer_.skipped();
     begin_step();
     const auto begin = clock::now();
@@ -248,8 +265,15 @@ class rank_session {
     const double seconds = std::chrono::duration<double>(clock::now() - begin).count();
     if (show != nullptr) {
       const auto tokens = static_cast<double>(setup_.chosen.size.tokens_per_step() * ranks_.ranks());
-      show->step({number + 1, setup_.chosen.steps, loss, trainer_.learning_rate(number), tokens / seconds,
-                  moved() - before, trainer_.skipped() > skipped, seconds});
+      const step_figures figures = step_of(setup_.chosen, trainer_, before, manager_.report(),
+                                           {.number = number + 1,
+                                            .loss = loss,
+                                            .learning_rate = trainer_.learning_rate(number),
+                                            .tokens_per_second = tokens / seconds,
+                                            .skipped = trainer_.skipped() > skipped,
+                                            .seconds = seconds});
+      show->step(figures);
+      if (metrics_) metrics_->add(figures);
     }
     end_step();
     return loss;
@@ -258,13 +282,16 @@ class rank_session {
   training_setup setup_;
   rank_plan plan_;
   training_start start_;
+  bool is_resumed_ = false;
   bool was_saved_ = false;
+  int signal_ = 0;  // that a rank was sent, see mean
   typename Place::communicator_type& ranks_;
   typename Place::backend_type memory_;
   manager_type manager_;
   typename Place::model_type net_;
   typename Place::trainer_type trainer_;
   progress progress_;
+  std::optional<metrics_file> metrics_;
   typename followed_by<Place>::type followed_;
 };
 
@@ -331,6 +358,7 @@ template <class Place>
   check_checkpoints(chosen);
   const auto world = here.process_groups().world();
   const bool prints = chunkmem::index_of(here.process_groups().of(chunkmem::ownership::process_group::all).rank()) == 0;
+  if (prints) check_metrics(chosen);
   chunkmem::optimizer::thread_pool workers{chosen.threads.value_or(1)};
   const training_setup setup = setup_of_rank(chosen, text, here, plan, workers);
   const memory_budget budget = budget_of_rank(setup, here, plan);
@@ -345,8 +373,13 @@ template <class Place>
       show.header(chosen, text, budget, setup.chunk);
     }
     limited = session.train(prints ? &show : nullptr, &saves);
-    if (prints) show.closing(chosen, session.figures());
+    if (prints) {
+      show.closing(chosen, session.figures());
+      if (limited.signal != 0) show.line(end_of(chosen, limited));
+      print_json(chosen, limited, session.report_json());
+    }
   }
+  if (limited.signal != 0) return command_line::interruption::exit_status(limited.signal);
   if (!chosen.verify) return EXIT_SUCCESS;
   if (prints)
     show.line("verify: training again with unlimited device memory and weights " +
@@ -354,6 +387,10 @@ template <class Place>
   const training_result other =
       rank_session<Place>{setup.without_plan(), here, plan.other(), budget.unlimited_device, budget.unlimited_host}
           .train(nullptr, nullptr);
+  if (other.signal != 0) {
+    if (prints) show.line(end_of_verify(other));
+    return command_line::interruption::exit_status(other.signal);
+  }
   if (prints) return show.verdict(limited, other) ? EXIT_SUCCESS : EXIT_FAILURE;
   return limited.parameter_hash == other.parameter_hash ? EXIT_SUCCESS : EXIT_FAILURE;
 }

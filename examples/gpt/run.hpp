@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "../interruption.hpp"
+#include "../progress_line.hpp"
 #include "activations.hpp"
 #include "checkpoints.hpp"
 #include "display.hpp"
 #include "followed_training.hpp"
 #include "foresight.hpp"
+#include "metrics.hpp"
 #include "parameters.hpp"
 #include "progress.hpp"
 #include "settings.hpp"
@@ -59,7 +62,7 @@ struct training_setup {
     return {.schedule = {chosen.learning_rate, chosen.steps},
             .seed = chosen.seed,
             .precision = chosen.precision,
-            .clip = chosen.clip,
+            .clip = clip_of(chosen),
             .owners = owners,
             .activations = plan.steps.empty() ? activation_mode::swap : chosen.activations,
             .plan = plan,
@@ -96,6 +99,39 @@ template <class Trainer>
   out.loss_scale = trainer.loss_scale();
   return out;
 }
+
+/// The figures of a step, whose copies and norm the manager and the trainer know.
+/// @param before   the report before it   @param known   the other figures
+template <class Trainer>
+[[nodiscard]] step_figures step_of(const options& chosen, const Trainer& trainer, const chunkmem::report& before,
+                                   const chunkmem::report& after, step_figures known)
+{
+  known.steps = chosen.steps;
+  known.loaded = after.loaded - before.loaded;
+  known.written_back = after.written_back - before.written_back;
+  known.device_peak = after.peak[chunkmem::tier::device];
+  if constexpr (requires { trainer.norm(); })
+    if (chosen.clip > 0 || chosen.asks_norm) known.norm = trainer.norm();
+  return known;
+}
+
+/// How far the second training of --verify is, which prints nothing else.
+class verify_progress {
+ public:
+  /// @param begun   steps that were done before
+  verify_progress(bool is_second, std::size_t begun) : begun_{begun}
+  {
+    if (is_second) line_.emplace("verify");
+  }
+  void tell(std::size_t done, std::size_t of)
+  {
+    if (line_) line_->tell(done, of, begun_);
+  }
+
+ private:
+  std::size_t begun_;
+  std::optional<command_line::progress_line> line_;
+};
 
 /// The memory that one step of a trainer needs. The call allocates nothing and computes nothing.
 /// @param known   see basic_manager::rehearse
@@ -253,23 +289,34 @@ class session {
   {
     if constexpr (Training::foresees) {
       if (setup_.is_followed) {
-        start_.is_resumed = progress_.step() > 0;
+        is_resumed_ = progress_.step() > 0;
         followed_.emplace(manager_, trainer_, net_, foresight_of(), show);
         followed_->measure_links();
       }
     }
-    if (progress_.step() == 0) progress_.begin(trainer_.evaluate());
-    if (show != nullptr) show->note("held-out", progress_.first());
-    while (progress_.step() < setup_.chosen.steps) {
+    const float before = trainer_.evaluate();
+    if (progress_.step() == 0) progress_.begin(before);
+    if (show != nullptr) show->note("held-out", before);
+    if (show != nullptr && setup_.chosen.metrics) metrics_.emplace(*setup_.chosen.metrics, progress_.step());
+    verify_progress again{show == nullptr, progress_.step()};
+    int signal = 0;  // one that came before the first step ends that step
+    while (progress_.step() < setup_.chosen.steps && signal == 0) {
       progress_.step_is_done(one_step(progress_.step(), show));
+      again.tell(progress_.step(), setup_.chosen.steps);
       tell_noise(progress_.step(), show);
-      const std::string saved = saves == nullptr ? std::string{} : saves->save_after(progress_.step(), manager_);
+      signal = command_line::interruption::signal();
+      const std::string saved =
+          saves == nullptr ? std::string{} : saves->save_after(progress_.step(), manager_, signal != 0);
       was_saved_ = was_saved_ || !saved.empty();
       if (show != nullptr && !saved.empty()) show->line(saved);
     }
-    progress_.end(trainer_.evaluate());
-    if (show != nullptr) show->note("held-out", progress_.losses().back());
-    return {progress_.losses(), trainer_.parameter_hash()};
+    if (metrics_) metrics_->finish();
+    if (progress_.step() == setup_.chosen.steps) {
+      progress_.end(trainer_.evaluate());
+      if (show != nullptr) show->note("held-out", progress_.losses().back());
+      signal = command_line::interruption::signal();
+    }
+    return progress_.result(trainer_.parameter_hash(), signal);
   }
   /// The first steps, see followed_training. Null where they were not followed.
   [[nodiscard]] const auto* followed() const noexcept
@@ -311,12 +358,6 @@ class session {
       noise_before_ = now;
     }
   }
-  [[nodiscard]] chunkmem::bytes moved() const
-  {
-    const auto& report = manager_.report();
-    return report.loaded + report.written_back;
-  }
-
   /// The forecast of this training, which runs on one rank.
   [[nodiscard]] foresight foresight_of()
   {
@@ -339,14 +380,13 @@ class session {
   {
     if constexpr (Training::foresees)
       if (followed_)
-        followed_->end_step(
-            {.is_resumed = start_.is_resumed || setup_.chosen.init.has_value(), .was_saved = was_saved_});
+        followed_->end_step({.is_resumed = is_resumed_ || setup_.chosen.init.has_value(), .was_saved = was_saved_});
   }
 
   [[nodiscard]] float one_step(std::size_t number, const display* show)
   {
     using clock = std::chrono::steady_clock;
-    const chunkmem::bytes before = moved();
+    const chunkmem::report before = manager_.report();
     const std::size_t skipped = trainer_.skipped();
     begin_step();
     const auto begin = clock::now();
@@ -354,8 +394,15 @@ class session {
     const double seconds = std::chrono::duration<double>(clock::now() - begin).count();
     if (show != nullptr) {
       const auto tokens = static_cast<double>(setup_.chosen.size.tokens_per_step());
-      show->step({number + 1, setup_.chosen.steps, loss, trainer_.learning_rate(number), tokens / seconds,
-                  moved() - before, trainer_.skipped() > skipped, seconds});
+      const step_figures figures = step_of(setup_.chosen, trainer_, before, manager_.report(),
+                                           {.number = number + 1,
+                                            .loss = loss,
+                                            .learning_rate = trainer_.learning_rate(number),
+                                            .tokens_per_second = tokens / seconds,
+                                            .skipped = trainer_.skipped() > skipped,
+                                            .seconds = seconds});
+      show->step(figures);
+      if (metrics_) metrics_->add(figures);
     }
     end_step();
     return loss;
@@ -363,6 +410,7 @@ class session {
 
   training_setup setup_;
   training_start start_;
+  bool is_resumed_ = false;
   bool was_saved_ = false;
   typename Training::backend_type memory_;
   manager_type manager_;
@@ -371,6 +419,7 @@ class session {
   progress progress_;
   chunkmem::activation::sampling_report noise_before_;
   std::string noise_tables_;
+  std::optional<metrics_file> metrics_;
   typename followed_by<Training>::type followed_;
 };
 

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "../interruption.hpp"
 #include "budget.hpp"
 #include "checkpoints.hpp"
 #include "display.hpp"
+#include "metrics.hpp"
+#include "report.hpp"
+#include "run.hpp"
 #include "stage_trainer.hpp"
 #include "training_grid.hpp"
 
@@ -18,6 +22,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <type_traits>
@@ -38,7 +43,7 @@ struct stage_setup {
     return {.schedule = {chosen.learning_rate, chosen.steps},
             .seed = chosen.seed,
             .precision = chosen.precision,
-            .clip = chosen.clip,
+            .clip = clip_of(chosen),
             .activations = chosen.activations};
   }
   [[nodiscard]] chunkmem::bytes chunk() const
@@ -135,14 +140,21 @@ class stage_session {
     saved_stage saved{here_.all(), manager_, others_};
     const bool prints = show != nullptr && trainer_.has_loss() && here_.replica() == 0;
     if (const std::string found = saves.resume(saved); prints && !found.empty()) show->line(found);
-    if (prints) trainer_.on_update([this, show](std::uint32_t it) { tell(*show, it); });
+    if (prints && setup_.chosen.metrics) metrics_.emplace(*setup_.chosen.metrics, trainer_.updates());
+    verify_progress again{show == nullptr && trainer_.has_loss() && here_.replica() == 0, trainer_.updates()};
+    trainer_.on_update([&](std::uint32_t it) {
+      if (prints) tell(*show, it);
+      again.tell(it + std::size_t{1}, setup_.chosen.steps);
+    });
+    trainer_.on_question([this] { return is_told_to_end(); });
     if (files_.checkpoint)
-      trainer_.on_save([&](std::uint32_t it) { return saves.is_due(it + std::size_t{1}); },
+      trainer_.on_save([&](std::uint32_t it) { return saves.is_due(it + std::size_t{1}) || trainer_.is_end(it); },
                        [&](std::uint32_t it) {
-                         const std::string what = saves.save_after(it + std::size_t{1}, saved);
+                         const std::string what = saves.save_after(it + std::size_t{1}, saved, trainer_.is_end(it));
                          if (prints) show->line(what);
                        });
     before_ = clock::now();
+    report_before_ = manager_.report();
     backend_type couriers{{}};  // links have agents of their own: those of one backend may be too few
     auto links = here_.links(couriers);
     {
@@ -153,10 +165,13 @@ class stage_session {
       runner.run(trainer_, trainer_.updates());
       trainer_.end();
     }
-    return agreed_result();
+    if (metrics_) metrics_->finish();
+    const training_result result = agreed_result();
+    if (!prints) return result;
+    if (result.signal != 0) show->line(end_of(setup_.chosen, result));
+    print_json(setup_.chosen, result, manager_.report().json());
+    return result;
   }
-
-  [[nodiscard]] chunkmem::report report() const { return manager_.report(); }
 
  private:
   [[nodiscard]] static manager_type manager_of(const stage_setup& setup, Here& here, backend_type& memory)
@@ -180,21 +195,35 @@ class stage_session {
   {
     const auto now = clock::now();
     const double seconds = std::chrono::duration<double>(now - before_).count();
-    const chunkmem::bytes moved = manager_.report().loaded + manager_.report().written_back;
-    show.step({batch + std::size_t{1}, setup_.chosen.steps, trainer_.loss(batch),
-               trainer_.settings().schedule.at(batch), static_cast<double>(trainer_.tokens_of_batch()) / seconds,
-               moved - moved_, trainer_.skipped() > skipped_, seconds});
+    const chunkmem::report after = manager_.report();
+    const step_figures figures =
+        step_of(setup_.chosen, trainer_, report_before_, after,
+                {.number = batch + std::size_t{1},
+                 .loss = trainer_.loss(batch),
+                 .learning_rate = trainer_.settings().schedule.at(batch),
+                 .tokens_per_second = static_cast<double>(trainer_.tokens_of_batch()) / seconds,
+                 .skipped = trainer_.skipped() > skipped_,
+                 .seconds = seconds});
+    show.step(figures);
+    if (metrics_) metrics_->add(figures);
     before_ = now;
-    moved_ = moved;
+    report_before_ = after;
     skipped_ = trainer_.skipped();
+  }
+  /// A rank was sent a signal: all ranks hear of it in the same update.
+  [[nodiscard]] bool is_told_to_end()
+  {
+    for (const auto& words : exchanged({static_cast<std::uint64_t>(command_line::interruption::signal())}))
+      signal_ = std::max(signal_, static_cast<int>(words.front()));
+    return signal_ != 0;
   }
 
   /// Losses of a stage that has them, and a hash of the weights of all stages in the order of the model.
   /// @throws problem   copies of a weight differ, of replicas or of a tied one
   [[nodiscard]] training_result agreed_result()
   {
-    training_result result;
-    std::vector<std::uint64_t> losses(setup_.chosen.steps, 0);
+    training_result result{.losses = {}, .steps = trainer_.updates(), .signal = signal_};
+    std::vector<std::uint64_t> losses(result.steps, 0);
     if (trainer_.has_loss())
       for (std::size_t batch = 0; batch < losses.size(); ++batch)
         losses[batch] = std::bit_cast<std::uint32_t>(trainer_.loss(batch));
@@ -254,7 +283,9 @@ class stage_session {
   manager_type manager_;
   stage_trainer<manager_type, Here> trainer_;
   clock::time_point before_;
-  chunkmem::bytes moved_;
+  chunkmem::report report_before_;
+  int signal_ = 0;  // that a rank was sent
+  std::optional<metrics_file> metrics_;
   std::size_t skipped_ = 0;
 };
 

@@ -141,8 +141,11 @@ class stage_trainer {
     add_tied_gradients();
     const std::uint32_t batch = step.version - 1;
     add_losses(batch);
+    if (!m_.rehearsing() && should_end_ && end_ == no_end && should_end_())
+      end_ = chunkmem::pipeline::last_begun_batch(plan_, batch);
     const bool is_saved = !m_.rehearsing() && saves_after_ && saves_after_(batch);
-    const bool is_last = batch + 1 == plan_.batches || (m_.rehearsing() && step.version > plan_.versions);
+    const bool is_last =
+        batch + 1 == plan_.batches || batch == end_ || (m_.rehearsing() && step.version > plan_.versions);
     end();
     versions_.flip();
     begin("batch", !is_saved && !is_last);
@@ -154,6 +157,7 @@ class stage_trainer {
                          workers_, [&](chunkmem::tensor_handle it) { return number_of(it); });
     });
     if (done == chunkmem::optimizer::step_result::skipped_nonfinite) ++skipped_;
+    norm_ = done.norm;
     if (on_update_) on_update_(batch);
     if (!is_saved) return;
     own().updates().keep_record();  // few batches are cut in two
@@ -161,6 +165,13 @@ class stage_trainer {
     save_(batch);
     begin("behind a save", !is_last);
   }
+  /// Asked before each update, on every rank, which has to give the same answer. Where it is true, the training ends
+  /// after the batches that some stage has begun.
+  void on_question(std::function<bool()> should_end) { should_end_ = std::move(should_end); }
+  /// For stage_runner.
+  [[nodiscard]] bool ends_before(std::uint32_t batch) const noexcept { return batch > end_; }
+  /// The last batch of a training that ends early.
+  [[nodiscard]] bool is_end(std::uint32_t batch) const noexcept { return batch == end_; }
   /// Called after each update with the number of its batch.
   void on_update(std::function<void(std::uint32_t)> call) { on_update_ = std::move(call); }
   /// Some updates are followed by a save, between two iterations. @param is_due   `is_due(batch)`
@@ -200,6 +211,8 @@ class stage_trainer {
   /// Of all replicas.
   [[nodiscard]] std::uint64_t tokens_of_batch() const { return size_.tokens_per_step() * here_.replicas().ranks(); }
   [[nodiscard]] std::size_t skipped() const noexcept { return skipped_; }
+  /// Of all gradients of the last step, before clipping; 0 where nothing asked for it.
+  [[nodiscard]] double norm() const noexcept { return norm_; }
   [[nodiscard]] const trainer_settings& settings() const noexcept { return settings_; }
 
   /// Words of the newest weights: for each parameter of the whole model a hash, and 0 for those of other stages.
@@ -431,11 +444,15 @@ class stage_trainer {
   std::map<std::uint32_t, one_part> parts_;
   std::vector<double> losses_;  // by batch: sums over positions
   std::unique_ptr<iteration_type> scope_;
+  static constexpr std::uint32_t no_end = UINT32_MAX;
+  std::uint32_t end_ = no_end;
+  std::function<bool()> should_end_;
   std::function<void(std::uint32_t)> on_update_;
   std::function<bool(std::uint32_t)> saves_after_;
   std::function<void(std::uint32_t)> save_;
   std::size_t updated_ = 0;
   std::size_t skipped_ = 0;
+  double norm_ = 0;
 };
 
 }  // namespace gpt

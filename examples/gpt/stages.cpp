@@ -2,6 +2,7 @@
 #include "stages.hpp"
 
 #include "../command_line.hpp"
+#include "../interruption.hpp"
 #include "../schedule/generators.hpp"
 #include "checkpoints.hpp"
 #include "planned_grid.hpp"
@@ -118,10 +119,16 @@ using plan_type = chunkmem::pipeline::schedule;
 
 [[nodiscard]] int verdict(const stage_setup& setup, const training_result& found, const display& show)
 {
+  if (found.signal != 0) return command_line::interruption::exit_status(found.signal);
   if (!setup.chosen.verify) return EXIT_SUCCESS;
   show.line(setup.grid.replicas == 1 ? "verify: training again on one device without a limit ..."
                                      : "verify: training again with each replica on one device without a limit ...");
-  return show.verdict(found, train_on_one_device(setup)) ? EXIT_SUCCESS : EXIT_FAILURE;
+  const training_result other = train_on_one_device(setup);
+  if (other.signal != 0) {
+    show.line(end_of_verify(other));
+    return command_line::interruption::exit_status(other.signal);
+  }
+  return show.verdict(found, other) ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 void say_lateness(const training_grid& grid, const display& show)
@@ -138,6 +145,7 @@ void say_lateness(const training_grid& grid, const display& show)
   chunkmem::optimizer::thread_pool workers{chosen.threads.value_or(1)};
   const stage_setup setup{chosen, text, workers, grid};
   say_lateness(grid, show);
+  check_metrics(chosen);
   return verdict(setup, train_on_threads(setup, &show), show);
 }
 
@@ -162,8 +170,10 @@ void say_lateness(const training_grid& grid, const display& show)
   {
     process_grid here{session, grid.plan, rank};
     if (prints(grid, here)) say_lateness(grid, show);
+    if (prints(grid, here)) check_metrics(chosen);
     found = run_stage(setup, here, &show);
-    if (!prints(grid, here)) return EXIT_SUCCESS;
+    if (!prints(grid, here))
+      return found.signal == 0 ? EXIT_SUCCESS : command_line::interruption::exit_status(found.signal);
   }
   return verdict(setup, found, show);
 }

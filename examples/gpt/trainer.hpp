@@ -91,10 +91,11 @@ class trainer {
   void finish(std::size_t number)
   {
     const auto running = meter_.during(step_part::update);
-    const chunkmem::optimizer::step_result result = updates_->step({.learning_rate = learning_rate(number),
-                                                                    .clip = {.norm = settings_.clip},
-                                                                    .loss_scale = scales() ? &scale_ : nullptr});
+    const chunkmem::optimizer::step_outcome result = updates_->step({.learning_rate = learning_rate(number),
+                                                                     .clip = {.norm = settings_.clip},
+                                                                     .loss_scale = scales() ? &scale_ : nullptr});
     if (result == chunkmem::optimizer::step_result::skipped_nonfinite) ++skipped_;
+    norm_ = result.norm;
     if (samples_ && net_.computes()) take_norms();
   }
 
@@ -129,6 +130,8 @@ class trainer {
   [[nodiscard]] float learning_rate(std::size_t number) const noexcept { return settings_.schedule.at(number); }
   /// Steps whose gradients were not finite: they changed nothing.
   [[nodiscard]] std::size_t skipped() const noexcept { return skipped_; }
+  /// Of all gradients of the last step, before clipping; 0 where nothing asked for it.
+  [[nodiscard]] double norm() const noexcept { return norm_; }
   [[nodiscard]] std::optional<measured_updates> measured() const { return updates_->measured(); }
   /// See update_times::apart.
   [[nodiscard]] std::uint64_t updates_apart() const noexcept { return updates_->apart(); }
@@ -258,6 +261,7 @@ class trainer {
   chunkmem::optimizer::loss_scale scale_ = scales() ? chunkmem::optimizer::loss_scale::dynamic(settings_.scale)
                                                     : chunkmem::optimizer::loss_scale::fixed(1.0f);
   std::uint64_t skipped_ = 0;
+  double norm_ = 0;
   std::optional<update_times<Manager>> updates_;
   std::optional<projection_samples<Manager>> samples_;
 };

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trains a GPT on real text on a GPU that has a quarter of the memory it needs, and can prove that nothing changed.
 
+#include "../interruption.hpp"
 #include "cuda_math.hpp"
 #include "nccl_ranks.hpp"
 #include "program.hpp"
+#include "report.hpp"
 #include "training_on_device.hpp"
 #include "warm_up.hpp"
 #include "why_no_gpu.hpp"
@@ -42,7 +44,8 @@ int run_over_ranks(const options& chosen)
 {
   const training_text text = chosen.text ? read_text(*chosen.text) : default_text();
   text.expects_windows_of(chosen.size.context);
-  return cuda::run_over_ranks(chosen, text, display{stdout});
+  command_line::interruption::listen();
+  return cuda::run_over_ranks(chosen, text, display{stream_of_text(chosen)});
 }
 
 }  // namespace
@@ -50,8 +53,9 @@ int run_over_ranks(const options& chosen)
 int main(int count, char** arguments)
 try {
   const options chosen = parse_options(count - 1, arguments + 1, program::gpt_cuda);
-  if (chosen.help) {
-    std::fputs(help_text(program::gpt_cuda).c_str(), stdout);
+  if (chosen.common.asks_only()) {
+    const bool asks_help = chosen.common.help;
+    std::fputs((asks_help ? help_text(program::gpt_cuda) : command_line::version_text("gpt_cuda")).c_str(), stdout);
     return EXIT_SUCCESS;
   }
   if (const std::string why = cuda::why_no_gpu(); !why.empty()) {

@@ -54,7 +54,7 @@ struct step_row {
 /// called before each, numbers from 1, and `progress.tries(layers)` before a simulation.
 template <class Progress>
 [[nodiscard]] std::vector<comparison_row> compare(const std::vector<training_job>& jobs, const options& chosen,
-                                                  const Progress& progress)
+                                                  Progress& progress)
 {
   std::size_t count = 0;
   for (const std::string_view name : strategy_names()) count += is_asked_for(chosen, name) ? jobs.size() : 0;
@@ -75,8 +75,7 @@ template <class Progress>
 
 /// One step of the job's own model by every asked-for strategy that has one.
 template <class Progress>
-[[nodiscard]] std::vector<step_row> compare_steps(const training_job& job, const options& chosen,
-                                                  const Progress& progress)
+[[nodiscard]] std::vector<step_row> compare_steps(const training_job& job, const options& chosen, Progress& progress)
 {
   std::vector<step_row> rows;
   for_each_strategy([&](const auto& which) {

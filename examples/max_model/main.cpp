@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The largest model that each strategy trains on a machine, and what takes which bytes of it.
 
+#include "../interruption.hpp"
 #include "../output_file.hpp"
+#include "../progress_line.hpp"
 #include "comparison.hpp"
 #include "model_choice.hpp"
 #include "options.hpp"
@@ -12,7 +14,6 @@
 #include <chunkmem/workload/files.hpp>
 
 #include <chrono>
-#include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -34,25 +35,43 @@ void print_names()
     std::printf("%s/%s\n", std::string{it.family}.c_str(), std::string{it.name}.c_str());
 }
 
-/// What is done now, on stderr, and about how long the rest takes where that is worth telling.
+/// What is done now, where a terminal shows it. A signal ends the work here: there are no parts of a result.
 struct progress {
-  using clock = std::chrono::steady_clock;
-  void begins(std::string_view strategy, std::uint64_t width, std::size_t number, std::size_t of) const
+  void begins(std::string_view strategy, std::uint64_t width, std::size_t number, std::size_t of)
   {
-    std::fprintf(stderr, "%zu of %zu: %.*s, width %" PRIu64, number, of, static_cast<int>(strategy.size()),
-                 strategy.data(), width);
-    const double passed = std::chrono::duration<double>(clock::now() - began).count();
-    const double left =
-        number > 1 ? passed / static_cast<double>(number - 1) * static_cast<double>(of - number + 1) : 0;
-    if (left >= 5) std::fprintf(stderr, ", about %.0f s left", left);
-    std::fputc('\n', stderr);
+    command_line::expect_no_signal();
+    now = std::string{strategy} + ", width " + std::to_string(width);
+    done = number - 1;
+    all = of;
+    line.show(text());
   }
-  void tries(std::uint64_t layers) const { std::fprintf(stderr, "  tries %" PRIu64 " layers\n", layers); }
-  void simulates(std::string_view strategy) const
+  void tries(std::uint64_t layers)
   {
-    std::fprintf(stderr, "a step of %.*s\n", static_cast<int>(strategy.size()), strategy.data());
+    command_line::expect_no_signal();
+    line.show(text() + ", tries " + std::to_string(layers) + " layers");
+  }
+  void simulates(std::string_view strategy)
+  {
+    command_line::expect_no_signal();
+    line.show("a step of " + std::string{strategy});
   }
 
+ private:
+  using clock = std::chrono::steady_clock;
+  [[nodiscard]] std::string text() const
+  {
+    std::string it = std::to_string(done + 1) + " of " + std::to_string(all) + ": " + now;
+    const double passed = std::chrono::duration<double>(clock::now() - began).count();
+    if (done > 0)
+      it +=
+          command_line::progress_line::left_text(passed / static_cast<double>(done) * static_cast<double>(all - done));
+    return it;
+  }
+
+  command_line::progress_line line{"strategies"};
+  std::string now;
+  std::size_t done = 0;
+  std::size_t all = 0;
   clock::time_point began = clock::now();
 };
 
@@ -66,6 +85,23 @@ const planner::training_forecast& planned_step(const std::vector<step_row>& step
                   it.forecast.why_not};
   }
   throw problem{"--timeline has nothing to show"};
+}
+
+std::vector<comparison_row> compare_largest(const std::vector<training_job>& jobs, const options& chosen)
+{
+  progress shown;
+  return compare(jobs, chosen, shown);
+}
+
+/// A sentence on rows that --only-bytes leaves out. Empty: none.
+std::string left_out_by(const options& chosen)
+{
+  if (!chosen.only_bytes) return {};
+  options all = chosen;
+  all.only_bytes = false;
+  const bool asks_for_planned = is_asked_for(all, planned::name);
+  return "left out by --only-bytes, since they are simulated: " +
+         std::string{asks_for_planned ? "the strategy planned and " : ""} + "the times of a step";
 }
 
 int run(const options& chosen)
@@ -83,16 +119,27 @@ int run(const options& chosen)
   std::optional<output_file> timeline;
   if (chosen.timeline) timeline.emplace("--timeline", *chosen.timeline);
   std::vector<step_row> steps;
-  if (!chosen.only_bytes) steps = compare_steps(job, chosen, progress{});
+  command_line::interruption::listen();
+  if (!chosen.only_bytes) {
+    progress shown;
+    steps = compare_steps(job, chosen, shown);
+  }
   if (timeline) {
     write_timeline(timeline->text(), planned_step(steps));
     timeline->finish();
   }
-  const std::vector<comparison_row> rows = compare(jobs, chosen, progress{});
-  print_question(stdout, job, model.name);
-  print_models(stdout, rows);
-  print_bytes(stdout, rows);
-  if (!steps.empty()) print_steps(stdout, job, steps);
+  const std::vector<comparison_row> rows = compare_largest(jobs, chosen);
+  command_line::expect_no_signal();
+  const std::string left_out = left_out_by(chosen);
+  if (chosen.common.json) {
+    print_json(stdout, job, model.name, rows, steps, left_out);
+  } else {
+    print_question(stdout, job, model.name);
+    print_models(stdout, rows);
+    if (!left_out.empty()) std::printf("%s\n", left_out.c_str());
+    print_bytes(stdout, rows);
+    if (!steps.empty()) print_steps(stdout, job, steps);
+  }
   if (!csv) return EXIT_SUCCESS;
   write_csv(csv->text(), rows, steps);
   csv->finish();
@@ -104,13 +151,17 @@ int run(const options& chosen)
 int main(int count, char** arguments)
 try {
   const options chosen = parse_options(count - 1, arguments + 1);
-  if (chosen.help)
-    std::fputs(help_text().c_str(), stdout);
+  if (chosen.common.asks_only())
+    std::fputs((chosen.common.help ? help_text() : command_line::version_text("max_model")).c_str(), stdout);
   else if (chosen.lists_models)
     print_names();
   else
     return run(chosen);
   return EXIT_SUCCESS;
+} catch (const command_line::interrupted& by) {
+  std::fprintf(stderr, "max_model: ended by %s: nothing was written (start it again)\n",
+               command_line::interruption::name(by.number).c_str());
+  return command_line::interruption::exit_status(by.number);
 } catch (const std::exception& failure) {
   std::fflush(stdout);
   std::fprintf(stderr, "max_model: %s\n", failure.what());

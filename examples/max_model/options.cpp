@@ -20,8 +20,6 @@ struct raw_options {
 
 void declare(CLI::App& app, raw_options& raw, options& out)
 {
-  app.set_help_flag();
-  app.add_flag("-h,--help", out.help, "this text");
   app.add_option("--machine", raw.machine, "JSON file of a machine (examples/max_model/machines)");
   app.add_option("--model", raw.model, "JSON file of a transformer, or the name of one (--models lists them)");
   app.add_option("--micro-batch", raw.micro_batch, "rows that go through the model together (4)");
@@ -36,6 +34,13 @@ void declare(CLI::App& app, raw_options& raw, options& out)
   app.add_flag("--no-recompute", raw.no_recompute, "layers keep all activations");
   app.add_flag("--fused-attention", out.fuses_attention, "attention that stores no scores");
   app.add_flag("--models", out.lists_models, "print the names of models");
+  command_line::add_common_flags(app, out.common, "print one JSON object in place of the tables");
+  command_line::arrange(app, {{"Problem", "FILE", {"--machine"}},
+                              {"Problem", "WORD", {"--model", "--strategies"}},
+                              {"Problem", "NUMBER", {"--micro-batch", "--layers", "--widths"}},
+                              {"Problem", "", {"--no-logits", "--no-recompute", "--fused-attention", "--models"}},
+                              {"Output", "FILE", {"--csv", "--timeline"}},
+                              {"Output", "", {"--only-bytes", "--json", "--version", "--help"}}});
 }
 
 std::uint64_t read_whole(const char* option, std::string_view text, std::uint64_t most)
@@ -77,7 +82,7 @@ options parse_options(int count, const char* const* arguments)
   CLI::App app;
   declare(app, raw, out);
   command_line::read<problem>(app, count, arguments);
-  if (out.help || out.lists_models) return out;
+  if (out.common.asks_only() || out.lists_models) return out;
   if (raw.machine.empty()) throw problem{"--machine is missing: name a JSON file of a machine (see --help)"};
   if (raw.model.empty()) throw problem{"--model is missing: name a model or its JSON file (see --help)"};
   out.machine = raw.machine;
@@ -103,6 +108,7 @@ std::string help_text()
   options out;
   CLI::App app{"The largest model that each strategy of chunked memory trains on a machine.", "max_model"};
   declare(app, raw, out);
+  app.footer("Example:\n  max_model --machine examples/max_model/machines/v100_32_node.json --model GPT3_18B");
   return app.help();
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "../common_flags.hpp"
+
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -24,7 +26,7 @@ struct options {
   bool recomputes = true;
   bool fuses_attention = false;
   bool lists_models = false;
-  bool help = false;
+  command_line::common_flags common;
 };
 
 /// Reads a command line, the program's name not included.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "table.hpp"
 
+#include "../json_text.hpp"
+
 #include <cinttypes>
 #include <ostream>
 #include <string>
@@ -151,6 +153,49 @@ void write_csv(std::ostream& out, std::span<const comparison_row> rows, std::spa
     write_tier(out, row.found.use.host);
     write_step(out, row.strategy, steps);
   }
+}
+
+void print_json(std::FILE* out, const training_job& job, std::string_view model, std::span<const comparison_row> rows,
+                std::span<const step_row> steps, const std::string& left_out)
+{
+  using namespace command_line;
+  const auto tier_of = [](const tier_use& tier) {
+    json_object it;
+    for (std::size_t who = 0; who < taker_count; ++who)
+      it.add(name_of(static_cast<taker>(who)), tier.of(static_cast<taker>(who)).count());
+    return it.add("capacity", tier.capacity().count()).text();
+  };
+  const auto model_of = [&](const comparison_row& row) {
+    return json_object{}
+        .add("strategy", row.strategy)
+        .add("width", row.found.job.shape.hidden)
+        .add("layers", row.found.layers())
+        .add("parameters", row.found.parameters())
+        .add("part_of_machine", row.found.part_of_machine())
+        .add("chunk_elements", row.found.use.chunk)
+        .add_json("device", tier_of(row.found.use.device))
+        .add_json("host", tier_of(row.found.use.host))
+        .text();
+  };
+  const auto step_of = [](const step_row& row) {
+    json_object it;
+    it.add("strategy", row.strategy).add("layers", row.layers).add("fits", row.forecast.fits);
+    if (!row.forecast.fits)
+      return it.add("why_not", row.has_room ? std::string_view{row.forecast.why_not} : "it does not fit").text();
+    return it.add("nanoseconds", row.forecast.step.nanoseconds)
+        .add("loaded", row.forecast.step.loaded_bytes)
+        .add("written_back", row.forecast.step.written_back_bytes)
+        .text();
+  };
+  json_object all;
+  all.add("program", "max_model")
+      .add("machine", job.machine.name)
+      .add("model", model)
+      .add("micro_batch", job.setup.micro_batch)
+      .add_json("left_out", left_out.empty() ? "null" : json_quoted(left_out))
+      .add_json("models", json_list(rows, model_of))
+      .add_json("steps", json_list(steps, step_of));
+  std::fprintf(out, "%s\n", all.text().c_str());
 }
 
 }  // namespace max_model

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <iosfwd>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace max_model {
@@ -24,5 +25,10 @@ void print_steps(std::FILE* out, const training_job& job, std::span<const step_r
 
 /// All numbers, bytes as bytes. One line for each row of the table below a line of names.
 void write_csv(std::ostream& out, std::span<const comparison_row> rows, std::span<const step_row> steps);
+
+/// The same as one JSON object: `machine`, `model`, `left_out` (a sentence or null), `models` and `steps`. Sizes are in
+/// bytes and times in nanoseconds, as in the table of numbers.
+void print_json(std::FILE* out, const training_job& job, std::string_view model, std::span<const comparison_row> rows,
+                std::span<const step_row> steps, const std::string& left_out);
 
 }  // namespace max_model

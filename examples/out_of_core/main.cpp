@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trains a convolutional network on pictures of digits. The activations of a step have four times the bytes that the
 // device has for them, and the program can prove that no bit of the result depends on that.
+#include "../interruption.hpp"
+#include "../json_text.hpp"
+#include "../progress_line.hpp"
 #include "budget.hpp"
 #include "options.hpp"
 #include "pictures.hpp"
@@ -13,6 +16,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <optional>
 #include <string>
 
 namespace {
@@ -20,64 +24,103 @@ namespace {
 using namespace out_of_core;
 using gpt::size_text;
 
-void print_pictures(const picture_set& pictures)
+void print_pictures(std::FILE* text, const picture_set& pictures)
 {
-  std::printf("pictures     %s: %zu to learn from, %zu held out\n", pictures.name.c_str(), pictures.training.size(),
-              pictures.held_out.size());
+  std::fprintf(text, "pictures     %s: %zu to learn from, %zu held out\n", pictures.name.c_str(),
+               pictures.training.size(), pictures.held_out.size());
 }
 
-void print_memory(const memory_budget& budget)
+void print_memory(std::FILE* text, const memory_budget& budget)
 {
   const auto over = [&](chunkmem::bytes part) {
     return static_cast<double>(budget.activations.count()) / static_cast<double>(part.count());
   };
   const memory_limits& given = budget.limited;
-  std::printf("activations  %s in one step\n", size_text(budget.activations).c_str());
-  std::printf("device       %s, of which activations, slopes and workspaces may have %s; a step needs at least %s\n",
-              size_text(given.device).c_str(), size_text(given.for_activations).c_str(),
-              size_text(budget.least).c_str());
-  std::printf("factor       activations are %.2f times their part of the device, and %.2f times the whole device\n",
-              over(given.for_activations), over(given.device));
-  std::printf("%s\n", chunkmem::activation::report_of(given.plan).c_str());
+  std::fprintf(text, "activations  %s in one step\n", size_text(budget.activations).c_str());
+  std::fprintf(
+      text, "device       %s, of which activations, slopes and workspaces may have %s; a step needs at least %s\n",
+      size_text(given.device).c_str(), size_text(given.for_activations).c_str(), size_text(budget.least).c_str());
+  std::fprintf(text,
+               "factor       activations are %.2f times their part of the device, and %.2f times the whole device\n",
+               over(given.for_activations), over(given.device));
+  std::fprintf(text, "%s\n", chunkmem::activation::report_of(given.plan).c_str());
 }
 
-void print_held_out(std::size_t step, std::size_t steps, float loss, const held_out_result& seen)
+void print_held_out(std::FILE* text, std::size_t step, std::size_t steps, float loss, const held_out_result& seen)
 {
-  std::printf("step %zu/%zu   loss %.4f  held out: loss %.4f, accuracy %.1f %%\n", step, steps,
-              static_cast<double>(loss), static_cast<double>(seen.loss), static_cast<double>(seen.accuracy));
-  std::fflush(stdout);
+  std::fprintf(text, "step %zu/%zu   loss %.4f  held out: loss %.4f, accuracy %.1f %%\n", step, steps,
+               static_cast<double>(loss), static_cast<double>(seen.loss), static_cast<double>(seen.accuracy));
+  std::fflush(text);
 }
 
-void print_report(const chunkmem::report& report)
+void print_report(std::FILE* text, const chunkmem::report& report)
 {
   using chunkmem::tier;
   for (const tier where : {tier::device, tier::host})
-    std::printf("%-12s peak %s of %s\n", where == tier::device ? "device" : "host",
-                size_text(report.peak[where]).c_str(), size_text(report.capacity[where]).c_str());
-  std::printf("moved        %s to the device, %s back; %llu loads, %llu evictions, %llu divergences\n",
-              size_text(report.loaded).c_str(), size_text(report.written_back).c_str(),
-              static_cast<unsigned long long>(report.loads), static_cast<unsigned long long>(report.evictions),
-              static_cast<unsigned long long>(report.divergences));
+    std::fprintf(text, "%-12s peak %s of %s\n", where == tier::device ? "device" : "host",
+                 size_text(report.peak[where]).c_str(), size_text(report.capacity[where]).c_str());
+  std::fprintf(text, "moved        %s to the device, %s back; %llu loads, %llu evictions, %llu divergences\n",
+               size_text(report.loaded).c_str(), size_text(report.written_back).c_str(),
+               static_cast<unsigned long long>(report.loads), static_cast<unsigned long long>(report.evictions),
+               static_cast<unsigned long long>(report.divergences));
 }
 
+/// Text for people: on standard output, unless --json has that.
+std::FILE* stream_of_text(const options& chosen)
+{
+  return chosen.common.json ? stderr : stdout;
+}
+
+/// A signal ends it after its step.
 /// @param shows   a line for each quarter of the steps, and the report
 training_result train(const options& chosen, const picture_set& pictures, const memory_limits& limits, bool shows)
 {
+  std::FILE* const text = stream_of_text(chosen);
   training run{pictures, chosen.batch, limits, chosen.planner};
   (void)run.rehearse();
   run.fill();
   training_result result;
   result.held_out.push_back(run.held_out());
+  command_line::progress_line progress{shows ? "step" : "verify"};
   const std::size_t every = std::max<std::size_t>(1, chosen.steps / 4);
-  for (std::size_t step = 0; step < chosen.steps; ++step) {
+  for (std::size_t step = 0; step < chosen.steps && result.signal == 0; ++step) {
     result.losses.push_back(run.step(step));
+    result.signal = command_line::interruption::signal();
+    progress.tell(step + 1, chosen.steps);
     if ((step + 1) % every != 0 && step + 1 != chosen.steps) continue;
     result.held_out.push_back(run.held_out());
-    if (shows) print_held_out(step + 1, chosen.steps, result.losses.back(), result.held_out.back());
+    progress.erase();
+    if (shows) print_held_out(text, step + 1, chosen.steps, result.losses.back(), result.held_out.back());
   }
+  progress.erase();
   result.weights = run.weights();
-  if (shows) print_report(run.report());
+  result.report = run.report();
+  if (shows) print_report(text, result.report);
   return result;
+}
+
+/// @param is_same   of --verify
+void print_json(const options& chosen, const memory_budget& budget, const training_result& result,
+                std::optional<bool> is_same)
+{
+  using namespace command_line;
+  json_object all;
+  all.add("program", "out_of_core")
+      .add("steps", result.losses.size())
+      .add("of", chosen.steps)
+      .add_json("ended_by", result.signal == 0 ? "null" : json_quoted(interruption::name(result.signal)))
+      .add("activation_bytes", budget.activations.count())
+      .add("device_bytes", budget.limited.device.count())
+      .add_json("losses", json_list(result.losses, [](float loss) { return json_number(loss); }))
+      .add_json("held_out", json_list(result.held_out,
+                                      [](const held_out_result& it) {
+                                        return json_object{}.add("loss", it.loss).add("accuracy", it.accuracy).text();
+                                      }))
+      .add_json("memory", result.report.json())
+      .add_json("verified", !is_same   ? "null"
+                            : *is_same ? "true"
+                                       : "false");
+  std::puts(all.text().c_str());
 }
 
 /// @return   whether the network learned something
@@ -99,18 +142,49 @@ bool has_same_bits(const std::vector<Number>& one, const std::vector<Number>& ot
   return one.size() == other.size() && std::memcmp(one.data(), other.data(), one.size() * sizeof(Number)) == 0;
 }
 
-/// Trains again with room for everything. @return   whether all bits are the same
-bool verify(const options& chosen, const picture_set& pictures, const memory_budget& budget,
-            const training_result& result)
+/// Trains again with room for everything. @return   whether all bits are the same; nothing: a signal ended it
+std::optional<bool> verify(const options& chosen, const picture_set& pictures, const memory_budget& budget,
+                           const training_result& result)
 {
   const training_result other = train(chosen, pictures, budget.unlimited, false);
+  if (other.signal != 0) return {};
+  std::FILE* const text = stream_of_text(chosen);
   const bool has_losses = has_same_bits(result.losses, other.losses) && has_same_bits(result.held_out, other.held_out);
   const bool has_weights = has_same_bits(result.weights, other.weights);
-  std::printf("verify       %zu losses %s, %zu weights %s, compared with a device of %s that keeps everything\n",
-              result.losses.size() + result.held_out.size(), has_losses ? "identical" : "DIFFERENT",
-              result.weights.size(), has_weights ? "identical" : "DIFFERENT",
-              size_text(budget.unlimited.device).c_str());
+  std::fprintf(text, "verify       %zu losses %s, %zu weights %s, compared with a device of %s that keeps everything\n",
+               result.losses.size() + result.held_out.size(), has_losses ? "identical" : "DIFFERENT",
+               result.weights.size(), has_weights ? "identical" : "DIFFERENT",
+               size_text(budget.unlimited.device).c_str());
   return has_losses && has_weights;
+}
+
+/// Says that a signal ended a training. @return   the exit status
+int tell_end(const options& chosen, int signal, const std::string& what)
+{
+  std::fprintf(stream_of_text(chosen), "ended by %s %s\n", command_line::interruption::name(signal).c_str(),
+               what.c_str());
+  return command_line::interruption::exit_status(signal);
+}
+
+int run(const options& chosen)
+{
+  command_line::interruption::listen();
+  std::FILE* const text = stream_of_text(chosen);
+  const picture_set pictures = chosen.pictures ? read_pictures(*chosen.pictures) : drawn_pictures();
+  print_pictures(text, pictures);
+  const memory_budget budget = budget_for(chosen, pictures);
+  print_memory(text, budget);
+  const training_result result = train(chosen, pictures, budget.limited, true);
+  std::optional<bool> is_same;
+  if (chosen.verify && result.signal == 0) is_same = verify(chosen, pictures, budget, result);
+  if (chosen.common.json) print_json(chosen, budget, result, is_same);
+  if (result.signal != 0)
+    return tell_end(chosen, result.signal,
+                    "after step " + std::to_string(result.losses.size()) + " of " + std::to_string(chosen.steps) +
+                        ": nothing was saved (start it again)");
+  if (chosen.verify && !is_same)
+    return tell_end(chosen, command_line::interruption::signal(), "in the second training: nothing was compared");
+  return has_learned(chosen, result) && is_same.value_or(true) ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 }  // namespace
@@ -118,17 +192,11 @@ bool verify(const options& chosen, const picture_set& pictures, const memory_bud
 int main(int count, char** arguments)
 try {
   const options chosen = parse_options(count - 1, arguments + 1);
-  if (chosen.help) {
-    std::fputs(help_text().c_str(), stdout);
+  if (chosen.common.asks_only()) {
+    std::fputs((chosen.common.help ? help_text() : command_line::version_text("out_of_core")).c_str(), stdout);
     return EXIT_SUCCESS;
   }
-  const picture_set pictures = chosen.pictures ? read_pictures(*chosen.pictures) : drawn_pictures();
-  print_pictures(pictures);
-  const memory_budget budget = budget_for(chosen, pictures);
-  print_memory(budget);
-  const training_result result = train(chosen, pictures, budget.limited, true);
-  const bool is_same = !chosen.verify || verify(chosen, pictures, budget, result);
-  return has_learned(chosen, result) && is_same ? EXIT_SUCCESS : EXIT_FAILURE;
+  return run(chosen);
 } catch (const std::exception& failure) {
   std::fflush(stdout);
   std::fprintf(stderr, "out_of_core: %s\n", failure.what());

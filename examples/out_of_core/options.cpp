@@ -17,8 +17,6 @@ struct raw_options {
 
 void declare(CLI::App& app, raw_options& raw, options& out)
 {
-  app.set_help_flag();
-  app.add_flag("-h,--help", out.help, "this text");
   app.add_option("--steps", raw.steps, "steps of training (100)");
   app.add_option("--batch", raw.batch, "pictures of a step, at least 8 (64)");
   app.add_option("--device", raw.device, "memory of the device, such as 4MiB (default: a quarter of all activations)");
@@ -28,6 +26,14 @@ void declare(CLI::App& app, raw_options& raw, options& out)
   app.add_option("--least-accuracy", raw.least_accuracy,
                  "percent of pictures held out that have to be right in the end, else the exit status is 1 (0)");
   app.add_flag("--verify", out.verify, "train again on a device that holds everything, and compare every bit");
+  command_line::add_common_flags(
+      app, out.common,
+      "print losses and the memory report as one JSON object on standard output, and all text on standard error");
+  command_line::arrange(app, {{"Training", "NUMBER", {"--steps", "--batch", "--least-accuracy"}},
+                              {"Training", "FILE", {"--pictures"}},
+                              {"Memory", "SIZE", {"--device"}},
+                              {"Memory", "WORD", {"--planner"}},
+                              {"Output", "", {"--verify", "--json", "--version", "--help"}}});
 }
 
 void read_whole(const char* option, const std::string& text, std::size_t lowest, std::size_t highest, std::size_t& out)
@@ -52,7 +58,7 @@ options parse_options(int count, const char* const* arguments)
   CLI::App app;
   declare(app, raw, out);
   command_line::read<gpt::problem>(app, count, arguments);
-  if (out.help) return out;
+  if (out.common.asks_only()) return out;
   read_whole("--steps", raw.steps, 1, 1000000, out.steps);
   read_whole("--batch", raw.batch, 8, 4096, out.batch);
   read_whole("--least-accuracy", raw.least_accuracy, 0, 100, out.least_accuracy);
@@ -69,6 +75,7 @@ std::string help_text()
   CLI::App app{"Trains a convolutional network on pictures of digits, on a device of a quarter of its activations.",
                "out_of_core"};
   declare(app, raw, out);
+  app.footer("Example:\n  out_of_core --batch 16 --steps 32 --verify");
   return app.help();
 }
 

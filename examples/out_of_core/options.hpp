@@ -3,6 +3,8 @@
 
 #include "planners.hpp"
 
+#include "../common_flags.hpp"
+
 #include <chunkmem/core/bytes.hpp>
 
 #include <cstddef>
@@ -21,7 +23,7 @@ struct options {
   std::optional<std::filesystem::path> pictures{};  ///< else this program draws some
   std::size_t least_accuracy = 0;                   ///< of pictures held out, after the last step [percent]
   bool verify = false;
-  bool help = false;
+  command_line::common_flags common{};
 };
 
 /// Reads a command line, the program's name not included.

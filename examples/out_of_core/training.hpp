@@ -37,6 +37,8 @@ struct training_result {
   std::vector<float> losses{};              ///< by step
   std::vector<held_out_result> held_out{};  ///< before the first step, and at each quarter of them
   std::vector<float> weights{};             ///< all of them, after the last step
+  chunkmem::report report{};                ///< of the manager
+  int signal = 0;                           ///< that ended the training early; 0: none
 };
 
 /// A manager, the network in it, and the loop over steps.

@@ -116,8 +116,9 @@ void run(const process_group& all, int count, const char* const* arguments)
 {
   options chosen;
   all.together([&] { chosen = parse_options(count, arguments); });
-  if (chosen.help) {
-    if (all.rank() == 0) std::fputs(help_text().c_str(), stdout);
+  if (chosen.common.asks_only()) {
+    const std::string text = chosen.common.help ? help_text() : command_line::version_text("probe_links");
+    if (all.rank() == 0) std::fputs(text.c_str(), stdout);
     return;
   }
   const node_places places = find_places(all, chosen.each_rank_a_node);
@@ -132,7 +133,10 @@ void run(const process_group& all, int count, const char* const* arguments)
     const configurator::cluster whole =
         cluster_of(chosen.name, std::move(nodes), links_of(records, places.nodes(), chosen.size, chosen.rounds));
     write(chosen, ready, whole);
-    print_links(stdout, whole);
+    if (chosen.common.json)
+      std::fputs(cluster_text(whole, sources_of(chosen, ready)).c_str(), stdout);
+    else
+      print_links(stdout, whole);
     const std::string warning = warning_of(whole);
     if (!warning.empty()) std::fprintf(stderr, "probe_links: warning: %s\n", warning.c_str());
   });

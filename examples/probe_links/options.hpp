@@ -22,7 +22,7 @@ struct options {
   bool each_rank_a_node = false;
   std::optional<std::filesystem::path> machine{};  ///< else this program measures the numbers of nodes
   std::optional<std::uint64_t> device_bytes{};     ///< else the operating system's number, or that of the machine
-  bool help = false;
+  command_line::common_flags common{};
 };
 
 namespace detail {
@@ -34,8 +34,6 @@ struct raw_options {
 
 inline void declare(CLI::App& app, raw_options& raw, options& out)
 {
-  app.set_help_flag();
-  app.add_flag("-h,--help", out.help, "this text");
   app.add_option("--out", raw.out, "write the cluster to this JSON file");
   app.add_option("--name", raw.name, "of the cluster (cluster)");
   app.add_option("--size", raw.size, "bytes of a large message (8388608)");
@@ -47,6 +45,15 @@ inline void declare(CLI::App& app, raw_options& raw, options& out)
                  "are measured on the CPU)");
   app.add_option("--device-bytes", raw.device_bytes,
                  "memory of one device (half of the node's memory, divided by its devices)");
+  command_line::add_common_flags(app, out.common, "print the cluster as JSON in place of the tables");
+  command_line::arrange(app, {{"Cluster", "WORD", {"--name"}},
+                              {"Cluster", "FILE", {"--machine"}},
+                              {"Cluster", "BYTES", {"--device-bytes"}},
+                              {"Cluster", "", {"--each-rank-a-node"}},
+                              {"Measurement", "BYTES", {"--size"}},
+                              {"Measurement", "NUMBER", {"--rounds"}},
+                              {"Output", "FILE", {"--out"}},
+                              {"Output", "", {"--json", "--version", "--help"}}});
 }
 
 }  // namespace detail
@@ -60,7 +67,7 @@ inline void declare(CLI::App& app, raw_options& raw, options& out)
   CLI::App app;
   detail::declare(app, raw, out);
   command_line::read<problem>(app, count, arguments);
-  if (out.help) return out;
+  if (out.common.asks_only()) return out;
   if (raw.out.empty()) throw problem{"--out is missing: name a file for the cluster (see --help)"};
   out.out = raw.out;
   if (!raw.name.empty()) out.name = raw.name;
@@ -86,6 +93,7 @@ inline void declare(CLI::App& app, raw_options& raw, options& out)
       "mpirun -n N probe_links --out cluster.json",
       "probe_links"};
   detail::declare(app, raw, out);
+  app.footer("Example:\n  mpirun -n 8 probe_links --out cluster.json --name lab");
   return app.help();
 }
 

@@ -43,14 +43,18 @@ void write_files(const options& chosen, const simulation& it)
 int main(int count, char** arguments)
 try {
   const options chosen = parse_options(count - 1, arguments + 1);
-  if (chosen.help) {
-    std::cout << help_text();
+  if (chosen.common.asks_only()) {
+    std::cout << (chosen.common.help ? help_text() : command_line::version_text("schedule"));
     return EXIT_SUCCESS;
   }
   const simulation it = simulate(chosen);
-  print_rows(std::cout, it);
-  print_table(std::cout, it);
-  if (chosen.prints_steps) print_steps(std::cout, it);
+  if (chosen.common.json) {
+    print_json(std::cout, it);
+  } else {
+    print_rows(std::cout, it);
+    print_table(std::cout, it);
+    if (chosen.prints_steps) print_steps(std::cout, it);
+  }
   std::cout.flush();
   write_files(chosen, it);
   return EXIT_SUCCESS;

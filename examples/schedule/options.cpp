@@ -23,8 +23,6 @@ struct raw_options {
 
 void declare(CLI::App& app, raw_options& raw, options& out)
 {
-  app.set_help_flag();
-  app.add_flag("-h,--help", out.help, "this text");
   app.add_option("--stages", raw.stages, "stages of the pipeline (4)");
   app.add_option("--microbatches", raw.micro_batches, "micro-batches of a batch (8)");
   app.add_option("--batches", raw.batches, "batches (1, and 3 for 2bw)");
@@ -45,6 +43,16 @@ void declare(CLI::App& app, raw_options& raw, options& out)
   app.add_option("--svg", raw.svg, "write a picture to this file");
   app.add_option("--trace", raw.trace, "write a trace for ui.perfetto.dev to this file");
   app.add_option("--text", raw.text, "write the schedule as text to this file");
+  command_line::add_common_flags(app, out.common, "print one JSON object in place of rows and table");
+  command_line::arrange(
+      app,
+      {{"Schedule", "WORD", {"--schedule"}},
+       {"Schedule", "NUMBER", {"--stages", "--microbatches", "--batches", "--parts", "--versions", "--gradient-sets"}},
+       {"Schedule", "", {"--recompute"}},
+       {"Times", "NUMBER", {"--times", "--update"}},
+       {"Times", "", {"--updates-aside"}},
+       {"Output", "FILE", {"--svg", "--trace", "--text"}},
+       {"Output", "", {"--steps", "--json", "--version", "--help"}}});
 }
 
 void read_whole(const char* option, const std::string& text, std::uint32_t highest, std::uint32_t& out)
@@ -121,7 +129,7 @@ options parse_options(int count, const char* const* arguments)
   CLI::App app;
   declare(app, raw, out);
   command_line::read<gpt::problem>(app, count, arguments);
-  if (out.help) return out;
+  if (out.common.asks_only()) return out;
   read_schedule(raw, out);
   refuse_idle(raw, out);
   if (out.schedule == "2bw") out.shape.batches = 3;  // two of them read the first version
@@ -147,6 +155,7 @@ std::string help_text()
   options out;
   CLI::App app{"Prints the schedule of a pipeline: as rows, as a picture, as a trace.", "schedule"};
   declare(app, raw, out);
+  app.footer("Example:\n  schedule --schedule zb-h1 --stages 4 --microbatches 8 --times 1,1,1,0.1 --svg picture.svg");
   return app.help();
 }
 

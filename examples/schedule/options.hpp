@@ -3,6 +3,8 @@
 
 #include "generators.hpp"
 
+#include "../common_flags.hpp"
+
 #include <chunkmem/pipeline/schedule_generator.hpp>
 
 #include <cstdint>
@@ -26,7 +28,7 @@ struct options {
   std::optional<std::filesystem::path> svg{};
   std::optional<std::filesystem::path> trace{};
   std::optional<std::filesystem::path> text{};
-  bool help = false;
+  command_line::common_flags common{};
 };
 
 /// Reads a command line, the program's name not included.

@@ -3,11 +3,15 @@
 
 #include "number_text.hpp"
 
+#include "../json_text.hpp"
+
 #include <chunkmem/pipeline/schedules.hpp>
 
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <cstdint>
+#include <numeric>
 #include <ostream>
 #include <string_view>
 #include <vector>
@@ -180,6 +184,40 @@ void print_steps(std::ostream& out, const simulation& it)
     }
     out << line << "\n";
   }
+}
+
+void print_json(std::ostream& out, const simulation& it)
+{
+  using namespace command_line;
+  json_object all;
+  all.add("program", "schedule")
+      .add("schedule", it.plan.name)
+      .add("stages", it.plan.stage_count())
+      .add("parts", it.plan.part_count())
+      .add("micro_batches", it.plan.micro_batches)
+      .add("batches", it.plan.batches)
+      .add("versions", it.plan.versions)
+      .add("seconds", it.times.seconds)
+      .add("bubble_rate", it.times.bubble_rate());
+  std::vector<std::uint32_t> stages(it.plan.stage_count());
+  std::iota(stages.begin(), stages.end(), 0U);
+  all.add_json("by_stage", json_list(stages, [&](std::uint32_t stage) {
+                 return json_object{}
+                     .add("computing_seconds", it.times.stages[stage].computing)
+                     .add("peak_micro_batches", it.peaks[stage])
+                     .text();
+               }));
+  all.add_json("steps", json_list(bars_of(it), [](const bar& step) {
+                 return json_object{}
+                     .add("stage", step.stage)
+                     .add("kind", name_of(step.step.kind))
+                     .add("part", step.step.part)
+                     .add("number", step.number())
+                     .add("begin_seconds", step.begin)
+                     .add("end_seconds", step.end)
+                     .text();
+               }));
+  out << all.text() << "\n";
 }
 
 }  // namespace schedule_example

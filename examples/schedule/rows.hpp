@@ -23,4 +23,8 @@ void print_table(std::ostream& out, const simulation& it);
 /// the part.
 void print_steps(std::ostream& out, const simulation& it);
 
+/// The numbers of both as one JSON object: `schedule`, `stages`, `parts`, `micro_batches`, `batches`, `versions`,
+/// `seconds`, `bubble_rate` (a part of 1), `by_stage` and `steps`, which take time.
+void print_json(std::ostream& out, const simulation& it);
+
 }  // namespace schedule_example

@@ -2,6 +2,7 @@
 #include "simulation.hpp"
 
 #include "../gpt/problem.hpp"
+#include "../progress_line.hpp"
 
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/pipeline/find_fault.hpp>
@@ -9,11 +10,7 @@
 #include <chunkmem/pipeline/replay_memory.hpp>
 #include <chunkmem/pipeline/schedule_text.hpp>
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
 #include <fstream>
 #include <limits>
 #include <string>
@@ -70,18 +67,14 @@ std::vector<double> peaks_of(const pipeline::schedule& plan)
 
 namespace {
 
-/// Shows on a terminal how far a search is, from its second second on.
+/// Shows on a terminal how far a search is.
 void tell_search(std::uint32_t done, std::uint32_t trials)
 {
-  using clock = std::chrono::steady_clock;
-  static const clock::time_point begin = clock::now();
-  static bool has_told = false;
-  if (!has_told && (clock::now() - begin < std::chrono::seconds{1} || ::isatty(STDERR_FILENO) == 0)) return;
-  has_told = true;
+  static command_line::progress_line progress{"changes tried"};
   if (done + 1024 < trials)
-    std::fprintf(stderr, "\rsearching: %u of %u changes", done, trials);
+    progress.tell(done, trials);
   else
-    std::fprintf(stderr, "\r%40s\r", "");
+    progress.erase();
 }
 
 }  // namespace

@@ -95,6 +95,24 @@ std::vector<vector_type> train(const schedule& plan, small_optimizer how, bool r
   return found;
 }
 
+/// Ends early: it is asked in its updates of the second batch, as every other stage.
+struct ending_stage : small_stage {
+  ending_stage(const schedule& whole, std::uint32_t stage, small_optimizer how, bool rounds)
+      : small_stage{whole, stage, how, rounds}, plan{whole}
+  {
+  }
+
+  void update(const operation& step)
+  {
+    if (step.version == 2) end = last_begun_batch(plan, 1);
+    small_stage::update(step);
+  }
+  [[nodiscard]] bool ends_before(std::uint32_t batch) const { return batch > end; }
+
+  const schedule& plan;
+  std::uint32_t end = UINT32_MAX;
+};
+
 enum class outcome : std::uint8_t { ended, broke, lost_another };
 
 /// Throws at one of its calls.
@@ -220,6 +238,29 @@ TEST_CASE("random schedules with offloads and second forward runs have the bits 
   }
   CHECK(trained >= 40);
   CHECK(compared >= 10);
+}
+
+TEST_CASE("stages that agree to end go on to the end of the batches that some have begun", "[pipeline][delayed]")
+{
+  const auto expect = [](const auto& generator, pipeline_shape shape, std::uint32_t last) {
+    shape.batches = 6;
+    const schedule plan = make_schedule(generator, shape);
+    CAPTURE(plan.name);
+    CHECK(last_begun_batch(plan, 1) == last);
+    CHECK(last_begun_batch(plan, 5) == 5);
+    const std::vector<vector_type> found = train<ending_stage>(plan, small_optimizer::adam, false);
+    shape.batches = last + 1;
+    CHECK(found == train_alone(make_schedule(generator, shape), small_optimizer::adam, false));
+  };
+  // A receive starts early: a stage waits for the next batch while the last updates of this one come.
+  const pipeline_shape four{.stages = 4, .micro_batches = 8};
+  expect(gpipe{}, four, 2);
+  expect(one_f_one_b{}, four, 2);
+  expect(interleaved{.parts = 2}, four, 2);
+  expect(zb_h2{}, four, 2);
+  expect(zb_v{}, four, 2);
+  expect(no_flush{}, {.stages = 4, .micro_batches = 4}, 2);
+  expect(no_flush{.versions = 4}, {.stages = 4, .micro_batches = 1}, 4);
 }
 
 TEST_CASE("runs may be enqueued on an agent of their own", "[pipeline]")

@@ -31,7 +31,7 @@ refuses() {
   grep -q "$what" said || fail "no sentence of $*"
 }
 held_out() {
-  tr '\r' '\n' < "$1" | sed -n 's|^.*held-out *loss \([0-9.]*\).*|\1|p'
+  sed -n 's|^.*held-out *loss \([0-9.]*\).*|\1|p' "$1"
 }
 
 trains --text "$first" --steps 12 --sample 0 --export-weights learned.safetensors --checkpoint saved --every 12

@@ -15,9 +15,8 @@ fail() {
   echo "killed_ranks: $*" >&2
   exit 1
 }
-# A launcher's output is a terminal's, whose lines begin anew.
 last_loss() {
-  tr '\r' '\n' <"$1" | sed -n 's|^.*step 30/30  loss \([0-9.]*\) .*|\1|p'
+  sed -n 's|^.*step 30/30  loss \([0-9.]*\) .*|\1|p' "$1"
 }
 
 resumed=0

@@ -36,7 +36,7 @@ losses=
 for choice in "1 at_once" "2 early" "3 late"; do
   # shellcheck disable=SC2086
   found=$("$CHUNKMEM_ON_NODES" "$1" $model --shard "${choice% *}" --update "${choice#* }" --activations karma </dev/null |
-    tr '\r' '\n' | sed -n 's|^.*\(loss [0-9.]*\).*|\1|p')
+    sed -n 's|^.*\(loss [0-9.]*\).*|\1|p')
   [ "$(echo "$found" | wc -l)" -eq 4 ] || {
     echo "FAILED: ZeRO $choice has not four losses: $found"
     exit 1

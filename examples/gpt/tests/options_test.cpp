@@ -7,6 +7,7 @@
 #include <support/catch.hpp>
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -252,6 +253,33 @@ TEST_CASE("the program of the GPU computes activations again by default, and tel
   refused({"--device-rate", "1e14"}, "goes with --activations karma or planned alone");
   refused({"--activations", "karma", "--device-rate", "0"}, "--device-rate '0' is not a number from 1 to 1e30");
   CHECK_THAT(refusal({"--link-rate", "1e10"}), ContainsSubstring("--help"));
+}
+
+TEST_CASE("each option has a group and a type in the help, which ends with examples", "[gpt]")
+{
+  for (const gpt::program whose : {gpt::program::gpt, gpt::program::gpt_cuda}) {
+    const std::string help = gpt::help_text(whose);
+    CHECK(help.find("\nOptions:") == std::string::npos);
+    CHECK(help.find(" TEXT ") == std::string::npos);
+    for (const char* words : {"\nMemory:\n", "--chunk-bytes SIZE ", "--metrics FILE ", "--resume FOLDER ",
+                              "\nCheckpoints:\n", "\nExamples:\n"})
+      CHECK_THAT(help, ContainsSubstring(words));
+  }
+}
+
+TEST_CASE("a version is asked for without other options, and metrics ask for a norm on the CPU", "[gpt]")
+{
+  CHECK(parse({"--version"}).common.version);
+  CHECK(parse({"--help"}).common.help);
+  CHECK(parse({"--json"}).common.json);
+  const gpt::options measured = parse({"--metrics", "lines.jsonl"});
+  CHECK(measured.metrics == "lines.jsonl");
+  CHECK(gpt::clip_of(measured) == std::numeric_limits<float>::max());
+  CHECK(gpt::clip_of(parse({"--metrics", "lines.jsonl", "--clip", "2"})) == 2.0f);
+  CHECK(gpt::clip_of(parse({})) == 0.0f);
+  CHECK_FALSE(
+      gpt::parse_options(2, std::vector<const char*>{"--metrics", "x"}.data(), gpt::program::gpt_cuda).asks_norm);
+  CHECK_THAT(refusal({"--write-model", "m.json", "--metrics", "x"}), ContainsSubstring("--metrics does not go with"));
 }
 
 TEST_CASE("a forecast is for ranks that train, and has a rate of its own", "[gpt]")

@@ -23,9 +23,8 @@ expect_updates() {
 trains() {
   "$@" > said 2>&1 || fail "exit status $? of $*"
 }
-# A launcher's output is a terminal's, whose lines begin anew.
 loss_of() {
-  tr '\r' '\n' < "$2" | sed -n "s|^.*step $1/6  loss \([0-9.]*\) .*|\1|p"
+  sed -n "s|^.*step $1/6  loss \([0-9.]*\) .*|\1|p" "$2"
 }
 # The same batches: only rounding differs.
 expect_close() {

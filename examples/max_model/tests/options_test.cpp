@@ -68,7 +68,7 @@ TEST_CASE("every option of the command line is read", "[max_model]")
   CHECK(!chosen.has_logits);
   CHECK(!chosen.recomputes);
   CHECK(chosen.fuses_attention);
-  CHECK(parse({"--help"}).help);
+  CHECK(parse({"--help"}).common.help);
   CHECK(parse({"--models"}).lists_models);
 }
 

@@ -57,6 +57,10 @@ struct backward_run {
 /// `reload(const operation&)`. A backward_weight has no boundaries: the stage keeps what it reads. A run on the calling
 /// thread is given bytes that came. Where runs are enqueued and a transfer fails, runs that follow have bytes that are
 /// not valid: they are not sent on, and no update of this stage follows, but a comm_error.
+///
+/// A training that may end early has `bool ends_before(std::uint32_t batch)`. Where it is true, the steps of that batch
+/// and of all later ones are left out. Every stage has to give the same answer, and none may have begun a step of such
+/// a batch: see last_begun_batch.
 template <class Stage>
 concept pipeline_stage =
     requires(Stage& stage, const forward_run& ahead, const backward_run& back, const operation& step) {
@@ -64,6 +68,26 @@ concept pipeline_stage =
       stage.backward(back);
       stage.update(step);
     };
+
+/// The last batch of which some stage has begun a step when all stages have come to their updates of `batch`. Stages
+/// that agree in these updates to end early go on to the end of that batch.
+///
+///     if (agreed_to_end()) end_ = last_begun_batch(plan, step.version - 1);  // in update of the stage's last part
+///     bool ends_before(std::uint32_t batch) const { return batch > end_; }
+///
+/// Cost: a pass over all steps of the schedule.
+[[nodiscard]] inline std::uint32_t last_begun_batch(const schedule& plan, std::uint32_t batch) noexcept
+{
+  std::uint32_t last = batch;
+  for (const std::vector<operation>& steps : plan.stages) {
+    std::uint32_t begun = 0;
+    for (const operation& step : steps) {
+      begun = std::max(begun, plan.batch_of(step.micro_batch));
+      if (step.kind == operation_kind::update && step.version == batch + 1) last = std::max(last, begun);
+    }
+  }
+  return last;
+}
 
 /// Runs one stage of a schedule: calls the stage's arithmetic, sends and receives.
 ///
@@ -146,6 +170,8 @@ class stage_runner {
           if (sends(step.kind)) (void)next_send();  // buffers are used again in the rhythm of all sends
           continue;
         }
+        if constexpr (requires { stage.ends_before(first_batch); })
+          if (stage.ends_before(plan_->batch_of(step.micro_batch))) continue;
         links_->check();
         take(stage, step);
       }

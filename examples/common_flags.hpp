@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/core/version.hpp>
+
+#include <string>
+#include <string_view>
+
+namespace command_line {
+
+/// The flags that every program has.
+struct common_flags {
+  bool help = false;
+  bool version = false;
+  bool json = false;
+
+  /// Then nothing else is read and nothing is run.
+  [[nodiscard]] bool asks_only() const noexcept { return help || version; }
+};
+
+/// "gpt 0.1.0 (chunkmem)": the text of --version.
+[[nodiscard]] inline std::string version_text(std::string_view program)
+{
+  constexpr int version = CHUNKMEM_VERSION;
+  return std::string{program} + " " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) +
+         "." + std::to_string(version % 100) + " (chunkmem)\n";
+}
+
+}  // namespace command_line

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <csignal>
+#include <string>
+
+/// The handler of command_line::interruption.
+extern "C" inline void note_signal_of_end(int number);
+
+namespace command_line {
+
+/// The wish of a user that the program ends: Ctrl-C, or SIGTERM of a batch system, or SIGUSR1, which launchers of MPI
+/// hand on to all processes.
+///
+///     interruption::listen();
+///     while (!is_done() && interruption::signal() == 0) step();
+///     return interruption::exit_status(interruption::signal());
+///
+/// The first signal is noted, and the program ends at the next place where it asks. The second one ends the process at
+/// once. A signal that was ignored when the program began stays ignored, as under nohup.
+class interruption {
+ public:
+  static void listen() noexcept
+  {
+    for (const int number : {SIGINT, SIGTERM, SIGUSR1})
+      if (std::signal(number, note_signal_of_end) == SIG_IGN) std::signal(number, SIG_IGN);
+  }
+  /// The number of the signal that came, 0 where none has.
+  [[nodiscard]] static int signal() noexcept { return noted(); }
+  /// 130 for SIGINT, 143 for SIGTERM, 138 for SIGUSR1, as shells have it.
+  [[nodiscard]] static constexpr int exit_status(int number) noexcept { return 128 + number; }
+  [[nodiscard]] static std::string name(int number)
+  {
+    return number == SIGINT ? "SIGINT" : number == SIGTERM ? "SIGTERM" : "SIGUSR1";
+  }
+
+  [[nodiscard]] static std::atomic<int>& noted() noexcept
+  {
+    static constinit std::atomic<int> number{0};
+    static_assert(std::atomic<int>::is_always_lock_free, "a signal handler writes it");
+    return number;
+  }
+};
+
+/// Work without a result in parts ends early by this: it runs destructors, so that no unfinished file stays.
+struct interrupted {
+  int number = 0;  ///< of the signal
+};
+
+/// @throws interrupted   a signal came
+inline void expect_no_signal()
+{
+  if (const int number = interruption::signal(); number != 0) throw interrupted{number};
+}
+
+}  // namespace command_line
+
+extern "C" inline void note_signal_of_end(int number)
+{
+  command_line::interruption::noted() = number;
+  for (const int each : {SIGINT, SIGTERM, SIGUSR1}) std::signal(each, SIG_DFL);
+}

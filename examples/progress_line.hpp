@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <unistd.h>
+
+namespace command_line {
+
+/// A terminal whose lines can be written over. A launcher of MPI gives its processes a terminal as standard output, and
+/// a pipe as standard error, wherever its own output goes: so both streams have to be terminals.
+[[nodiscard]] inline bool is_terminal(std::FILE* out) noexcept
+{
+  return ::isatty(fileno(out)) == 1 && ::isatty(STDERR_FILENO) == 1;
+}
+
+/// One line on standard error that says how far some work is. It is written over, and erased at the end. Work of less
+/// than two seconds has none, and neither has a pipe or a file.
+///
+///     progress_line progress{"verify"};
+///     for (std::size_t step = 0; step < steps; ++step) run(step), progress.tell(step + 1, steps);
+class progress_line {
+ public:
+  explicit progress_line(std::string work) : work_{std::move(work)}, is_shown_{is_terminal(stderr)} {}
+  progress_line(const progress_line&) = delete;
+  ~progress_line() { erase(); }
+
+  /// "verify: 12 of 50, about 8 s left". The time left is that of the parts so far.
+  /// @param first   parts that were done before this line began
+  void tell(std::size_t done, std::size_t of, std::size_t first = 0)
+  {
+    std::string text = work_ + ": " + std::to_string(done) + " of " + std::to_string(of);
+    if (done > first) text += left_text(seconds() / static_cast<double>(done - first) * static_cast<double>(of - done));
+    show(text);
+  }
+  /// ", about 8 s left"
+  [[nodiscard]] static std::string left_text(double seconds)
+  {
+    char text[48];
+    std::snprintf(text, sizeof text, ", about %.0f s left", seconds);
+    return text;
+  }
+  /// From the second second on. @param text   without an end of line
+  void show(std::string_view text)
+  {
+    if (!is_shown_ || seconds() < 2) return;
+    std::fprintf(stderr, "\r\x1b[K%.*s", static_cast<int>(text.size()), text.data());
+    is_there_ = true;
+  }
+  void erase() noexcept
+  {
+    if (std::exchange(is_there_, false)) std::fputs("\r\x1b[K", stderr);
+  }
+
+ private:
+  using clock = std::chrono::steady_clock;
+  [[nodiscard]] double seconds() const { return std::chrono::duration<double>(clock::now() - begin_).count(); }
+
+  std::string work_;
+  bool is_shown_;
+  bool is_there_ = false;
+  clock::time_point begin_ = clock::now();
+};
+
+}  // namespace command_line
