@@ -59,7 +59,8 @@ class network {
   std::function<float(const run_type&, std::uint64_t)> input;  ///< of layer 0, by element
   bool makes_gradients = true;
 
-  network(Model& m, network_shape how, Planner planner)
+  /// @param shares   a network whose weights this one has too; null: it has its own
+  network(Model& m, network_shape how, Planner planner, const network* shares = nullptr)
       : chain{m,
               {.budget = {.device = cm::bytes{1U << 20},
                           .to_host_bytes_per_second = 1e6,
@@ -71,7 +72,8 @@ class network {
                .rows = rows},
               std::move(planner)},
         m_{m},
-        how_{std::move(how)}
+        how_{std::move(how)},
+        shares_{shares}
   {
     for (std::uint32_t index = 0; index < how_.layers; ++index) declare(index);
     for (std::uint32_t instance = 0; instance < how_.instances; ++instance) {
@@ -161,7 +163,8 @@ class network {
   {
     auto& block = chain.add(how_.name + " layer " + std::to_string(index));
     blocks_.push_back(&block);
-    weights_.push_back(m_.template add<float>({width, width}, cm::role::parameter));
+    weights_.push_back(shares_ != nullptr ? shares_->weights_[index]
+                                          : m_.template add<float>({width, width}, cm::role::parameter));
     hidden_.push_back(block.template saves<float>({rows, width}, act::sized::by_rows));
     (void)block.saves(hidden_.back());  // counts once
     if (how_.normalises) {
@@ -309,6 +312,7 @@ class network {
 
   Model& m_;
   network_shape how_;
+  const network* shares_;
   std::vector<typename chain_type::block_type*> blocks_;
   std::vector<tensor> weights_, hidden_, outputs_, scales_, running_;
   std::vector<tensor> slopes_, skip_slopes_;  // by instance

@@ -347,7 +347,14 @@ class checkpointed {
                                      << " rows, and its largest batch has " << now_->rows
                                      << " in these iterations (raise options::rows, or the rows of their kind)"};
     const std::uint32_t due = is_in_step() ? forwards_ : 0;
-    if (moment.instance == due && due < now_->instances) return;
+    if (moment.instance == due && due < now_->instances) {
+      if (due > 0 && (moment.step != moment_.step || moment.micro_batch != moment_.micro_batch ||
+                      with_rows(moment).rows != moment_.rows))
+        throw usage_error{error_text{} << "chunkmem: " << label() << "was to run instance " << due
+                                       << " forward in another step, micro-batch or number of rows than instance 0 "
+                                          "(their backward is one)"};
+      return;
+    }
     if (due > 0 && moment.instance < due)
       throw usage_error{
           error_text{} << "chunkmem: " << label() << "was to run forward again before its backward: " << due << " of "
@@ -446,9 +453,11 @@ class checkpointed {
     if (!manager_.rehearsing()) last_run_ = {first_moment_, manager_.access_index()};
   }
   [[nodiscard]] bool measures() const { return now_->is_measuring && !manager_.rehearsing(); }
+  /// In a rehearsal each batch is as large as tensors were declared.
   [[nodiscard]] chain_moment with_rows(chain_moment moment) const noexcept
   {
     if (moment.rows == 0) moment.rows = now_->rows;
+    if (manager_.rehearsing()) moment.rows = options_.rows;
     return moment;
   }
 
