@@ -63,7 +63,7 @@ void has_the_bits_of_keep_all()
   const auto kept = train<Program>("keep_all", plenty);
   REQUIRE(kept[0] != kept[1]);  // other rows
   for (const std::string_view planner : {"swap_all", "recompute_all", "karma"})
-    for (const cm::bytes device : {0_B, 128_KiB}) {
+    for (const cm::bytes device : {0_B, 192_KiB}) {
       INFO(Program::name << ", planner " << planner << ", device " << device.count());
       CHECK(train<Program>(planner, device) == kept);
     }
