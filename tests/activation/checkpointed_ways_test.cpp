@@ -38,8 +38,8 @@ void write_ways()
       << R"([{"name": "activation.new_ways_identical_percent", "value": )" << 100.0 * all_ways.identical / all_ways.runs
       << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "build/bench/bin/test_activation.checkpointed"},)"
       << R"({"name": "activation.half_size_moved", "value": )" << half_moved
-      << R"(, "unit": "ratio", "relation": "<=", "bound": 0.55, "command": "build/bench/bin/test_activation.checkpointed"}])"
-      << '\n';
+      << R"(, "unit": "ratio", "relation": "<=", "bound": 0.55, )"
+      << R"("command": "build/bench/bin/test_activation.checkpointed"}])" << '\n';
 }
 
 /// A device of so many bytes, of which 0 means: the smallest that a rehearsal proves.

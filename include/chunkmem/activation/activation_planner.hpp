@@ -92,9 +92,9 @@ class recompute_costs {
 /// The least seconds that any plan of keeping, swapping and recomputing needs, whatever its order.
 ///
 /// All saved bytes of a block are on the device at its backward run. When the forward pass ends, at most `device` bytes
-/// are there, and skips and the tensors that the last block carries are among them. Each of the other E bytes is made again
-/// afterwards, or was copied to the host before and comes back afterwards. With y bytes made again, at the price of the
-/// cheapest blocks and in parts:
+/// are there, and skips and the tensors that the last block carries are among them. Each of the other E bytes is made
+/// again afterwards, or was copied to the host before and comes back afterwards. With y bytes made again, at the price
+/// of the cheapest blocks and in parts:
 ///
 ///     min over y of  max(forward, (E - y) / to host)  +  max(backward + again(y), (E - y) / to device)
 ///

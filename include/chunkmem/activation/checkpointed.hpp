@@ -633,8 +633,8 @@ class checkpointed {
     its.skips.clear();
     for_each_skip(its, [&](const auto& tensor, const chain_skip&) { its.skips.push_back(tensor.handle); });
   }
-  /// The budget, with no more of the host than there is. Tensors take the frames of all rows, and copies move the rows of
-  /// the kind.
+  /// The budget, with no more of the host than there is. Tensors take the frames of all rows, and copies move the rows
+  /// of the kind.
   [[nodiscard]] activation_budget room(const planned_kind& its) const
   {
     activation_budget allowed = options_.budget;

@@ -210,8 +210,8 @@ class block_run {
   [[nodiscard]] bool is_training() const noexcept { return known_.is_training; }
   /// Of several forwards before one backward, this run's: they count from 0.
   [[nodiscard]] std::uint32_t instance() const noexcept { return known_.moment.instance; }
-  /// Rows of this batch; in a rehearsal all that were declared. Pins of tensors that are sized::by_rows have the elements
-  /// of so many rows.
+  /// Rows of this batch; in a rehearsal all that were declared. Pins of tensors that are sized::by_rows have the
+  /// elements of so many rows.
   [[nodiscard]] std::uint64_t rows() const noexcept { return known_.moment.rows; }
   /// @throws usage_error   `checkpointed::run` was given no step; names the block
   [[nodiscard]] const chain_moment& moment() const

@@ -53,8 +53,8 @@ struct chain_block {
 ///
 ///     const chain_skip skip{.from = 0, .readers = {1, 6}, .size = 8_MiB};
 struct chain_skip {
-  std::uint32_t from = 0;              ///< the block that makes them
-  std::vector<std::uint32_t> readers;  ///< later blocks, ascending
+  std::uint32_t from = 0;                ///< the block that makes them
+  std::vector<std::uint32_t> readers{};  ///< later blocks, ascending
   bytes size{};
 
   [[nodiscard]] bool operator==(const chain_skip&) const = default;
@@ -73,7 +73,7 @@ struct chain_skip {
 struct layer_chain {
   std::vector<chain_block> blocks;
   bytes input{};  ///< of the first block; on the device from the beginning
-  std::vector<chain_skip> skips;
+  std::vector<chain_skip> skips{};
 
   [[nodiscard]] bool operator==(const layer_chain&) const = default;
 

@@ -359,8 +359,8 @@ class smallest_rooms {
 /// Sizes are rounded up to slots: the budget has 500 of them, and fewer for chains of more than 50 blocks. So the table
 /// has more slots than the budget, and the fastest of its plans that fits in bytes is taken. Where none fits, the plan
 /// is that of the fewest bytes: no chain is refused that one of these plans fits. Good where the links are slow, or
-/// busy. Poor where the links have time to spare: see pofo. Skips alone may leave the device. Source: rotor (Beaumont et al. 2019, arXiv 1911.13214).
-/// Cost: O(blocks^3 slots), 0.5 s for 200 blocks.
+/// busy. Poor where the links have time to spare: see pofo. Skips alone may leave the device. Source: rotor (Beaumont
+/// et al. 2019, arXiv 1911.13214). Cost: O(blocks^3 slots), 0.5 s for 200 blocks.
 class rotor {
  public:
   using policy_kind = activation_kind;

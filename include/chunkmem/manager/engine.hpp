@@ -136,8 +136,8 @@ class engine {
   [[nodiscard]] const Sink& sink() const noexcept { return copies_.sink(); }
 
   [[nodiscard]] std::uint64_t size_of_slot(slot_id slot) const noexcept { return tensors_[slot].size; }
-  /// Activations have other sizes from now on: pins have as many elements, and copies of their chunks move no byte behind
-  /// the last one that has a use. Places, records and plans stay those of the declared sizes. Cost: O(slots).
+  /// Activations have other sizes from now on: pins have as many elements, and copies of their chunks move no byte
+  /// after the last one that has a use. Places, records and plans stay those of the declared sizes. Cost: O(slots).
   /// @param give   calls its argument with each slot and its bytes, at most those that the slot was placed with
   /// @pre not in a rehearsal
   /// @throws usage_error   a slot holds bytes: sizes that were given before are in force

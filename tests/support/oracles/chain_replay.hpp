@@ -19,9 +19,9 @@ namespace support {
 /// Plays a plan from the rules in words, byte by byte. Knows nothing of the library's rows and clocks.
 ///
 /// A run makes tensors and reads tensors. A tensor is dead after its last reader. A tensor that may leave is away from
-/// its last reader of the forward pass to its first reader from the first backward run on. A skip that may leave is away
-/// between any two readers that are no neighbours, and is written to the host once. Each byte of the device has an owner,
-/// and a time from which the next owner may have it.
+/// its last reader of the forward pass to its first reader from the first backward run on. A skip that may leave is
+/// away between any two readers that are no neighbours, and is written to the host once. Each byte of the device has an
+/// owner, and a time from which the next owner may have it.
 ///
 ///     const chain_replay replay{chain, budget, plan};
 ///     replay.needed();    // by step
@@ -225,7 +225,8 @@ class chain_replay {
   [[nodiscard]] std::size_t use_of(const copy& it) const { return tensors_[it.of].away[it.absence].second; }
   [[nodiscard]] std::size_t last_before(const copy& it) const { return tensors_[it.of].away[it.absence].first; }
 
-  /// Loads come in the order of their uses, skips that come back once more after others, each from the earliest step on from which it has room until its use.
+  /// Loads come in the order of their uses, and skips that come back once more after others. Each comes from the
+  /// earliest step on from which it has room until its use.
   void place_loads()
   {
     for (std::size_t index = 0; index < copies_.size(); ++index) loads_.push_back(index);
