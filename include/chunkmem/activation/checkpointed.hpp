@@ -120,7 +120,8 @@ class checkpointed {
     return blocks_.emplace_back(manager_, makers_, size(), name);
   }
   /// Iterations of this name have sizes and a plan of their own, beside the record that their name has in the manager:
-  /// a class of short batches, or an update with fewer forwards. All other names have those of the options.
+  /// a class of short batches, or an update with fewer forwards. All other names have those of the options. In an
+  /// iteration that the manager or another network began, the network has those of its own last iteration.
   /// @throws usage_error   the name has them already
   /// @throws config_error  more rows or instances than the network has
   void add_kind(std::string_view iterations, const kind& wanted)
