@@ -272,6 +272,33 @@ TEST_CASE("a tensor counts once, however often blocks declare it", "[activation]
   CHECK_THROWS_WITH(third.reads(foreign), ContainsSubstring("reads a tensor that no earlier block makes"));
 }
 
+TEST_CASE("planners let skips leave where they and the blocks between them have no room together", "[activation]")
+{
+  act::layer_chain chain;
+  for (std::uint32_t index = 0; index < 7; ++index)
+    chain.blocks.push_back(
+        {.name = std::to_string(index), .forward_seconds = 1, .backward_seconds = 2, .saved = 20_B, .boundary = 10_B});
+  for (std::uint32_t from = 0; from < 3; ++from)
+    chain.skips.push_back({.from = from, .readers = {from + 1, 6 - from}, .size = 100_B});
+  const act::activation_budget budget{
+      .device = 330_B, .to_host_bytes_per_second = 40, .to_device_bytes_per_second = 40};
+  CHECK_FALSE(act::keep_all{}.plan(chain, budget).costs.fits);  // 300 B of skips, and 140 B of blocks
+  const auto leave = [](const act::activation_plan& plan) {
+    return std::ranges::count(plan.skips_leave, std::uint8_t{1});
+  };
+  const act::activation_plan swapped = act::swap_all{}.plan(chain, budget);
+  CHECK(swapped.costs.fits);
+  CHECK(leave(swapped) == 6);
+  const act::activation_plan best = act::planned{}.plan(chain, budget);
+  CHECK(best.costs.fits);
+  CHECK(best.costs.seconds <= swapped.costs.seconds);
+  act::activation_budget less = budget;
+  less.device = 250_B;  // less than all skips
+  const act::activation_plan tight = act::planned{}.plan(chain, less);
+  CHECK(tight.costs.fits);
+  CHECK(leave(tight) > 0);
+}
+
 TEST_CASE("a block writes no skip that it reads, and full checks find one that does otherwise", "[activation]")
 {
   arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};
