@@ -234,11 +234,17 @@ struct replay_tally {
   int waited = 0;
 };
 
-void compare_with_replay(std::uint64_t seed, replay_tally& tally)
+void compare_with_replay(std::uint64_t seed, replay_tally& tally, bool has_skips)
 {
   support::dice dice{seed};
-  support::chain_problem it = support::roll_chain(dice, {.most_blocks = 7});
-  const activation_plan plan = support::roll_plan(dice, it.chain.size());
+  support::chain_problem it = support::roll_chain(dice, {.fewest_blocks = has_skips ? 2U : 1U, .most_blocks = 7});
+  activation_plan plan = support::roll_plan(dice, it.chain.size());
+  if (has_skips) {
+    support::roll_skips(dice, it.chain);
+    plan.skips_leave.clear();
+    for (std::uint32_t block = 0; block < it.chain.size(); ++block) plan.skips_leave.push_back(dice.one_in(3) ? 0 : 1);
+    it.budget.device += it.chain.skipped();
+  }
   CAPTURE(seed);
   REQUIRE_NOTHROW(expect_plan_fits(plan, it.chain.size()));
   if (dice.one_in(2)) {  // exactly enough
@@ -259,7 +265,7 @@ void compare_with_replay(std::uint64_t seed, replay_tally& tally)
   REQUIRE(costs.seconds < std::numeric_limits<double>::infinity());
   REQUIRE(costs.recomputed_seconds == replay.recomputed_seconds());
   REQUIRE(costs.host_peak == bytes{replay.host_bytes()});
-  REQUIRE(costs.moved == bytes{2 * replay.host_bytes()});
+  REQUIRE(costs.moved == bytes{replay.moved_bytes()});
   REQUIRE(costs.device_peak >= bytes{replay.most_needed()});
   REQUIRE(costs.device_peak <= it.budget.device);
   REQUIRE(activation_bound(it.chain, it.budget).seconds() <= costs.seconds * (1 + 1e-12));
@@ -268,10 +274,10 @@ void compare_with_replay(std::uint64_t seed, replay_tally& tally)
   tally.waited += costs.seconds > costs.unlimited_seconds + costs.recomputed_seconds ? 1 : 0;
 }
 
-void compare_with_replays(std::uint64_t seeds)
+void compare_with_replays(std::uint64_t seeds, bool has_skips = false)
 {
   replay_tally tally;
-  for (std::uint64_t seed = 1; seed <= seeds; ++seed) compare_with_replay(seed, tally);
+  for (std::uint64_t seed = 1; seed <= seeds; ++seed) compare_with_replay(seed, tally, has_skips);
   CHECK(tally.fit > static_cast<int>(seeds) / 2);
   CHECK(tally.moved > static_cast<int>(seeds) / 4);
   CHECK(tally.waited > static_cast<int>(seeds) / 8);
@@ -285,9 +291,15 @@ TEST_CASE("random plans need the bytes and take the time of a replay byte by byt
   compare_with_replays(1'500);
 }
 
+TEST_CASE("plans with skips that leave between their uses are as their replays", "[activation]")
+{
+  compare_with_replays(700, true);
+}
+
 TEST_CASE("many more random plans are as their replays", "[activation][.slow]")
 {
   compare_with_replays(60'000);
+  compare_with_replays(20'000, true);
 }
 
 TEST_CASE("the bytes that steps need depend on neither the device nor the links", "[activation]")

@@ -60,11 +60,12 @@ class any_planner : public cm::policy_choice<act::keep_all, act::swap_all, act::
       act::activation_budget budget;
       act::activation_plan plan;
     };
-    static std::map<std::string_view, known_plan> known;
-    known_plan& mine = known[chosen()];
-    if (mine.of != of || mine.budget != budget)
-      mine = {of, budget, ask([&](const auto& planner) { return planner.plan(of, budget); })};
-    return mine.plan;
+    static std::map<std::string_view, std::vector<known_plan>> known;
+    std::vector<known_plan>& mine = known[chosen()];
+    for (const known_plan& each : mine)
+      if (each.of == of && each.budget == budget) return each.plan;
+    mine.push_back({of, budget, ask([&](const auto& planner) { return planner.plan(of, budget); })});
+    return mine.back().plan;
   }
 };
 static_assert(act::activation_planner<any_planner>);

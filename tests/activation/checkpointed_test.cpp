@@ -57,7 +57,12 @@ TEST_CASE("a network without times measures its blocks in the first iteration an
     it.run.initialise();
     it.run.step(0);
     CHECK(it.run.network().plan().planner == "recompute_all");
-    for (std::uint32_t now = 1; now < steps; ++now) it.run.step(now);
+    std::uint64_t plans = 0;  // that have other steps than the one before
+    for (std::uint32_t now = 1; now < steps; ++now) {
+      const std::vector<act::chain_step> before = it.run.network().plan().steps;
+      it.run.step(now);
+      plans += it.run.network().plan().steps != before ? 1 : 0;
+    }
     CHECK(it.run.network().plan().planner != "recompute_all");
     for (const act::chain_block& block : it.run.network().chain().blocks) {
       INFO(block.name);
@@ -66,7 +71,9 @@ TEST_CASE("a network without times measures its blocks in the first iteration an
     }
     const std::string difference = reference().difference(it.run.collect());
     CHECK(difference == "");
-    CHECK(it.m.report().divergences == 1);
+    CHECK(plans >= 1);
+    CHECK(plans <= 1 + 4);  // measured times are of one run: a plan is made again where they were others
+    CHECK(it.m.report().divergences == plans);
   }
 }
 

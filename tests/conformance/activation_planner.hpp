@@ -21,11 +21,13 @@ struct planner_trials {
   bool uses_all_memory = true;
 };
 
-/// A chain of up to five blocks. Some of them fit in no way.
+/// A chain of up to five blocks, a third of them with skips. Some of them fit in no way.
 inline support::chain_problem roll_planning(std::uint64_t seed)
 {
   support::dice dice{seed};
-  return support::roll_chain(dice, {.most_blocks = 5, .has_all_members = !dice.one_in(3)});
+  support::chain_problem made = support::roll_chain(dice, {.most_blocks = 5, .has_all_members = !dice.one_in(3)});
+  if (made.chain.size() > 1 && dice.one_in(3)) support::roll_skips(dice, made.chain);
+  return made;
 }
 
 /// The plan is one of its chain, and tells what the virtual clocks tell.

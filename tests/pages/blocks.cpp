@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The blocks of the README and of pages whose statements need surroundings, each as it stands there. They are compiled,
 // and not run.
+#include <chunkmem/activation/checkpointed.hpp>
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/checkpoint/load.hpp>
 #include <chunkmem/checkpoint/save.hpp>
@@ -97,4 +98,33 @@ inline void errors(const manager_type& m)
     m.residency();
   }
 #include "errors.inc"
+}
+using network_type = cm::activation::checkpointed<manager_type>;
+using block_type = network_type::block_type;
+template <class Set, class Print>
+void other_steps(manager_type& m, network_type& network, cm::tensor<float> output, std::uint64_t steps, Set set_slope,
+                 Print print_accuracy)
+{
+#include "other_steps.inc"
+}
+template <class Contrast>
+void instances(manager_type& m, network_type& siamese, block_type& last, cm::tensor<float> output, std::uint64_t step,
+               Contrast contrast)
+{
+#include "instances.inc"
+}
+template <class Concatenate>
+void skips(block_type& encoder, block_type& decoder, std::uint64_t rows, std::uint64_t width, Concatenate concatenate)
+{
+#include "skips.inc"
+}
+inline void active_rows(network_type& network, block_type& layer, std::uint64_t rows, std::uint64_t width,
+                        std::uint64_t count, std::uint64_t step)
+{
+#include "active_rows.inc"
+  (void)hidden, (void)mean;
+}
+inline void new_plans(network_type& network, cm::bytes room)
+{
+#include "new_plans.inc"
 }

@@ -2,7 +2,7 @@
 # Part stages: stages that are threads. The thread sanitizer runs it.
 set(chunkmem_joint saves)
 set(chunkmem_labels threads)
-chunkmem_part(stages "stage_runner|managed_stages|nccl_stages|next_gradients|sharded_stages|weight_versions")
+chunkmem_part(stages "stage_runner|managed_stages|nccl_stages|next_gradients|sharded_stages|weight_versions|network_in_stage")
 # Part files: checkpoints of stages. Part stages has its sanitizers. It makes a figure.
 set(chunkmem_labels figures)
 set(chunkmem_unsanitized ON)

@@ -80,6 +80,7 @@ struct activation_budget {
       all += std::min(taken, most_bytes);  // no wrap: the sum was below most_bytes before
     };
     add(chain.input);
+    for (const chain_skip& skip : chain.skips) add(skip.size);
     for (std::uint32_t index = 0; index < chain.size(); ++index) {
       const chain_block& block = chain.blocks[index];
       for (const bytes size : {block.inner(), block.boundary, block.gradient, block.carried, block.forward_working,
@@ -169,8 +170,9 @@ struct plan_costs {
 
 /// The order in which the blocks of a chain run, and the tensors that leave the device in between.
 ///
-/// A tensor leaves at most once: after its last use before the first backward run. It comes back for its next use. A
-/// tensor that no later step reads is dropped. The library finds both moments in the steps.
+/// A tensor leaves at most once: after its last use before the first backward run. It comes back for its next use.
+/// Skips leave after each use, and come back for the next one; one copy to the host is enough for that. A tensor that
+/// no later step reads is dropped. The library finds all these moments in the steps.
 ///
 /// Every planner makes this type. `checkpointed` executes it.
 ///
@@ -181,12 +183,17 @@ struct activation_plan {
   std::vector<chain_step> steps;
   std::vector<std::uint8_t> inner_leaves;  ///< by block: 1 if the saved bytes leave, the output aside
   std::vector<std::uint8_t> input_leaves;  ///< by block: 1 if its input leaves, which is the output of the block before
+  std::vector<std::uint8_t> skips_leave;   ///< by block: 1 if skips that it makes leave between their uses; empty: none
   plan_costs costs;
   /// The chain that it was made for, as chain_fingerprint tells; 0: steps by hand, of any chain with as many blocks.
   std::uint64_t chain = 0;
 
   [[nodiscard]] bool operator==(const activation_plan&) const = default;
 
+  [[nodiscard]] bool skips_of_leave(std::uint32_t block) const noexcept
+  {
+    return !skips_leave.empty() && skips_leave[block] != 0;
+  }
   /// The fate of a block's saved bytes in this plan. Cost: O(steps).
   [[nodiscard]] block_action action_of(std::uint32_t block) const noexcept
   {
@@ -201,7 +208,7 @@ struct activation_plan {
 
 /// The steps of one action for each block: all blocks forward, then each block backward, after a second forward run
 /// where its action says so. The input of a block that is recomputed stays on the device, or leaves if the action says
-/// so.
+/// so. Skips of a block leave where other bytes leave by its action.
 /// @pre actions has an entry for each block   @complexity O(blocks)
 inline void set_actions(activation_plan& plan, const std::vector<block_action>& actions)
 {
@@ -209,12 +216,14 @@ inline void set_actions(activation_plan& plan, const std::vector<block_action>& 
   plan.steps.clear();
   plan.inner_leaves.assign(blocks, 0);
   plan.input_leaves.assign(blocks, 0);
+  plan.skips_leave.assign(blocks, 0);
   for (std::uint32_t block = 0; block < blocks; ++block) {
     const bool is_from_host = actions[block] == block_action::recompute_from_host;
     const bool is_again = runs_again(actions[block]);
     const bool is_output_swapped = block > 0 && actions[block - 1] == block_action::swap;
     plan.steps.push_back({is_again ? chain_run::passing : chain_run::saving, block});
     plan.inner_leaves[block] = actions[block] == block_action::swap ? 1 : 0;
+    plan.skips_leave[block] = actions[block] == block_action::swap || is_from_host ? 1 : 0;
     plan.input_leaves[block] = is_from_host || (is_output_swapped && !is_again) ? 1 : 0;
   }
   for (std::uint32_t block = blocks; block-- > 0;) {
@@ -232,7 +241,8 @@ inline void expect_plan_fits(const activation_plan& plan, std::uint32_t blocks)
     throw config_error{error_text{} << "chunkmem: a plan is not one of this chain: step " << step << ", block " << block
                                     << ": " << why << " (plan again with this chain)"};
   };
-  if (plan.inner_leaves.size() != blocks || plan.input_leaves.size() != blocks)
+  if (plan.inner_leaves.size() != blocks || plan.input_leaves.size() != blocks ||
+      (!plan.skips_leave.empty() && plan.skips_leave.size() != blocks))
     refuse(0, static_cast<std::uint32_t>(plan.inner_leaves.size()), "it has another number of blocks");
   std::vector<std::uint8_t> has_output(blocks, 0);
   std::vector<std::uint8_t> has_saved(blocks, 0);
@@ -276,6 +286,11 @@ inline void expect_plan_fits(const activation_plan& plan, std::uint32_t blocks)
     add(block.saved.count());
     add(block.boundary.count());
     add(block.reads_input ? 1 : 0);
+  }
+  for (const chain_skip& skip : chain.skips) {
+    add(skip.from);
+    add(skip.size.count());
+    for (const std::uint32_t reader : skip.readers) add(reader);
   }
   return hash != 0 ? hash : 1;
 }

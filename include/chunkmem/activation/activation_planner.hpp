@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <concepts>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -91,9 +92,9 @@ class recompute_costs {
 /// The least seconds that any plan of keeping, swapping and recomputing needs, whatever its order.
 ///
 /// All saved bytes of a block are on the device at its backward run. When the forward pass ends, at most `device` bytes
-/// are there, and the tensors that the last block carries are among them. Each of the other E bytes is made again
-/// afterwards, or was copied to the host before and comes back afterwards. With y bytes made again, at the price of the
-/// cheapest blocks and in parts:
+/// are there, and skips and the tensors that the last block carries are among them. Each of the other E bytes is made
+/// again afterwards, or was copied to the host before and comes back afterwards. With y bytes made again, at the price
+/// of the cheapest blocks and in parts:
 ///
 ///     min over y of  max(forward, (E - y) / to host)  +  max(backward + again(y), (E - y) / to device)
 ///
@@ -105,7 +106,8 @@ class recompute_costs {
   budget.check(chain);
   const detail::recompute_costs again{chain, budget};
   const double all = again.corners().back().bytes;
-  const double carried = static_cast<double>(budget.in_frames(chain.blocks.back().carried));
+  double carried = static_cast<double>(budget.in_frames(chain.blocks.back().carried));
+  for (const chain_skip& skip : chain.skips) carried += static_cast<double>(budget.in_frames(skip.size));
   const double excess = std::max(0.0, all + carried - static_cast<double>(budget.device.count()));
   const double forward = chain.forward_seconds();
   const double backward = chain.backward_seconds();
@@ -169,6 +171,26 @@ inline void cost_plan(activation_plan& plan, const layer_chain& chain, const act
   if (left.seconds != right.seconds) return left.seconds < right.seconds;
   if (left.moved != right.moved) return left.moved < right.moved;
   return left.recomputed_seconds < right.recomputed_seconds;
+}
+
+/// The better plan of two by a planner that knows no skips: with skips that stay on the device, and with skips that
+/// leave between their uses. Of a chain without skips it is the planner's.
+/// @param  plan_chain     a chain without skips to its plan
+/// @throws config_error   the chain or the budget cannot be
+template <class PlanChain>
+[[nodiscard]] activation_plan better_with_skips(const layer_chain& chain, const activation_budget& budget,
+                                                const PlanChain& plan_chain)
+{
+  budget.check(chain);
+  if (chain.skips.empty()) return plan_chain(chain);
+  activation_plan best;
+  for (const std::uint8_t stay : {std::uint8_t{1}, std::uint8_t{0}}) {
+    activation_plan tried = plan_chain(carrying_skips(chain, std::vector<std::uint8_t>(chain.size(), stay)));
+    tried.skips_leave.assign(chain.size(), stay ^ 1U);
+    cost_plan(tried, chain, budget);
+    if (best.steps.empty() || is_better(tried.costs, best.costs)) best = std::move(tried);
+  }
+  return best;
 }
 
 /// The score of a plan for a search: its seconds; far more where it does not fit, and the more the more bytes lack.

@@ -5,9 +5,12 @@
 #include <chunkmem/activation/layer_chain.hpp>
 
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -19,10 +22,12 @@ enum class tensor_part : std::uint8_t {
   output,    ///< also the input of the chain, with block `tensor_life::never`
   inner,     ///< what the saving run makes in addition
   gradient,  ///< of the output
+  skip,      ///< which later blocks read too; its `block` is its place among the skips of the chain
 };
 
 /// The life of one tensor in a plan, in steps. The tensor is on the device from `created` to `last`, except between
-/// `leaves` and `returns`. A large tensor that leaves has a life for each of its copies.
+/// `leaves` and `returns`. A large tensor that leaves has a life for each of its copies. A skip that leaves again has
+/// one more life, which begins on the host.
 ///
 ///     const bool is_swapped = life.leaves != tensor_life::never;
 struct tensor_life {
@@ -34,6 +39,7 @@ struct tensor_life {
   std::uint64_t bytes = 0;        ///< of its frames
   std::uint32_t block = never;    ///< that the tensor is a part of
   tensor_part part = tensor_part::output;
+  bool begins_on_host = false;  ///< it left in an earlier life: on the device from `returns` on, without a write-back
 };
 
 /// The tensors of a plan with their lives, and the bytes that each step needs on the device.
@@ -55,6 +61,7 @@ class chain_rows {
     begin(plan);
     for (std::uint32_t step = 0; step < plan.steps.size(); ++step) {
       const auto [run, block] = plan.steps[step];
+      if (!chain_.skips.empty()) use_skips(step, block, run != chain_run::backward);
       if (run == chain_run::backward)
         run_backward(step, block);
       else
@@ -74,6 +81,8 @@ class chain_rows {
   /// By step: bytes that a run takes when it begins and gives back when it ends.
   [[nodiscard]] const std::vector<std::uint64_t>& working() const noexcept { return working_; }
   [[nodiscard]] std::uint64_t host_bytes() const noexcept { return host_bytes_; }
+  /// Bytes of copies, both directions.
+  [[nodiscard]] std::uint64_t moved_bytes() const noexcept { return moved_bytes_; }
 
  private:
   static constexpr std::uint32_t never = tensor_life::never;
@@ -85,6 +94,7 @@ class chain_rows {
     output_.assign(chain_.size() + 1U, never);
     inner_.assign(chain_.size(), never);
     gradient_.assign(chain_.size(), never);
+    skip_.assign(chain_.skips.size(), never);
     leaves_ = &plan;
     const auto first = std::ranges::find(plan.steps, chain_run::backward, &chain_step::run);
     turn_ = static_cast<std::uint32_t>(first - plan.steps.begin());
@@ -113,6 +123,32 @@ class chain_rows {
       gradient_[before] = add(step, chain_.blocks[before].gradient, before, tensor_part::gradient);
     }
     working_[step] = budget_.in_frames(it.backward_working) + budget_.in_frames(it.carried);
+  }
+
+  /// The block makes its skips, or reads those of earlier blocks.
+  void use_skips(std::uint32_t step, std::uint32_t block, bool is_forward)
+  {
+    for (std::uint32_t which = 0; which < skip_.size(); ++which) {
+      const chain_skip& skip = chain_.skips[which];
+      const bool makes = skip.from == block && is_forward;
+      if (skip.from != block && !std::ranges::binary_search(skip.readers, block)) continue;
+      const bool is_away = skip_[which] != never && leaves_->skips_of_leave(skip.from) &&
+                           tensors_[skip_[which]].last + 1 < step && tensors_[skip_[which]].bytes > 0;
+      if (skip_[which] == never || (is_away && makes)) {
+        skip_[which] = add(step, skip.size, which, tensor_part::skip);
+      } else if (is_away) {
+        tensor_life* life = &tensors_[skip_[which]];
+        if (life->leaves != never) {
+          const std::uint32_t left = life->last;
+          skip_[which] = add(left, skip.size, which, tensor_part::skip);
+          life = &tensors_.back();
+          life->begins_on_host = true;
+        }
+        life->leaves = life->last;
+        life->returns = step;
+      }
+      tensors_[skip_[which]].last = step;
+    }
   }
 
   [[nodiscard]] std::uint32_t add(std::uint32_t step, bytes size, std::uint32_t block, tensor_part part)
@@ -147,7 +183,7 @@ class chain_rows {
   void fill_needed(const activation_plan& plan)
   {
     change_.assign(plan.steps.size() + 1, 0);
-    host_bytes_ = 0;
+    host_bytes_ = moved_bytes_ = 0;
     const auto add_span = [&](std::uint32_t from, std::uint32_t to, std::uint64_t size) {
       change_[from] += size;  // wraps: the sum from the left is exact
       change_[to + 1] -= size;
@@ -157,8 +193,11 @@ class chain_rows {
         add_span(life.created, life.last, life.bytes);
         continue;
       }
-      add_span(life.created, life.leaves, life.bytes);
       add_span(life.returns, life.last, life.bytes);
+      moved_bytes_ += life.bytes;
+      if (life.begins_on_host) continue;
+      add_span(life.created, life.leaves, life.bytes);
+      moved_bytes_ += life.bytes;
       host_bytes_ += life.bytes;
     }
     needed_.resize(plan.steps.size());
@@ -174,6 +213,7 @@ class chain_rows {
   const activation_plan* leaves_ = nullptr;
   std::uint32_t turn_ = 0;  // step of the first backward run
   std::uint64_t host_bytes_ = 0;
+  std::uint64_t moved_bytes_ = 0;
   std::vector<tensor_life> tensors_;
   std::vector<tensor_life> lives_;
   std::vector<std::uint64_t> needed_;
@@ -182,6 +222,7 @@ class chain_rows {
   std::vector<std::uint32_t> output_;    // by block: life of its input; the last entry is the chain's output
   std::vector<std::uint32_t> inner_;     // by block
   std::vector<std::uint32_t> gradient_;  // by block: of its output
+  std::vector<std::uint32_t> skip_;      // by skip: its last life so far
 };
 
 /// Free bytes of the device, each with the time from which they are free. A request takes the bytes that were free
@@ -264,7 +305,7 @@ class chain_timeline {
     if (!costs.fits) return costs;
     place_loads();
     walk(plan, costs);
-    costs.moved = bytes{2 * rows_.host_bytes()};
+    costs.moved = bytes{rows_.moved_bytes()};
     costs.host_peak = bytes{rows_.host_bytes()};
     costs.device_peak = bytes{budget_.device.count() - *std::ranges::min_element(room_)};
     return costs;
@@ -288,7 +329,7 @@ class chain_timeline {
     for (std::uint32_t which = 0; which < rows_.lives().size(); ++which) {
       const tensor_life& life = rows_.lives()[which];
       if (life.leaves != never) loads_.push_back({which, life.returns, life.returns});
-      ends_.push_back({life.leaves == never ? life.last : life.leaves, which});
+      if (!life.begins_on_host) ends_.push_back({life.leaves == never ? life.last : life.leaves, which});
       if (life.leaves != never) ends_.push_back({life.last, which});
     }
     std::ranges::sort(loads_, {}, [](const load& it) { return std::uint64_t{it.use} << 32 | it.life; });
@@ -311,7 +352,8 @@ class chain_timeline {
     arrived_.assign(tensors, 0);
     runs_.assign(chain_.size(), 0);
     made_.assign(plan.steps.size(), 0);
-    for (const tensor_life& life : rows_.lives()) made_[life.created] += life.bytes;
+    for (const tensor_life& life : rows_.lives())
+      if (!life.begins_on_host) made_[life.created] += life.bytes;
     now_ = to_host_ = to_device_ = 0;
     next_load_ = next_use_ = next_end_ = 0;
     for (std::uint32_t step = 0; step < plan.steps.size(); ++step) {
@@ -393,7 +435,7 @@ class chain_timeline {
 ///
 ///     tensor_ends ends;
 ///     ends.read(plan, chain);
-///     for (const tensor_ends::end& each : ends.after(step)) drop(each.block, each.part);
+///     for (const tensor_ends::end& each : ends.after(step)) drop(each.block, each.part);   // of a skip: its place
 class tensor_ends {
  public:
   struct end {
@@ -409,9 +451,14 @@ class tensor_ends {
     chain_rows rows{chain, boundless};
     rows.read(plan);
     ends_.clear();
-    for (const tensor_life& life : rows.tensors())
-      if (life.block != tensor_life::never && life.part != tensor_part::gradient)
-        ends_.push_back({life.last, life.block, life.part});
+    std::vector<std::uint8_t> goes_on(chain.skips.size(), 0);  // a later life of the skip begins with this one's bytes
+    for (auto life = rows.tensors().rbegin(); life != rows.tensors().rend(); ++life) {
+      if (life->block == tensor_life::never || life->part == tensor_part::gradient) continue;
+      if (life->part == tensor_part::skip && std::exchange(goes_on[life->block], life->begins_on_host ? 1 : 0) != 0)
+        continue;
+      ends_.push_back({life->last, life->block, life->part});
+    }
+    std::ranges::reverse(ends_);
     for (std::uint32_t step = 0; step < plan.steps.size(); ++step)
       if (plan.steps[step].run == chain_run::passing)
         ends_.push_back({step, plan.steps[step].block, tensor_part::inner});
@@ -455,6 +502,28 @@ class chain_clock {
   {
     double& known = (run == chain_run::backward ? backward_ : forward_)[block];
     if (known == 0 || seconds < known) known = seconds;
+  }
+  /// Times of another number of rows.
+  void scale(double factor) noexcept
+  {
+    for (std::vector<double>* const all : {&forward_, &backward_})
+      for (double& seconds : *all) seconds *= factor;
+  }
+  /// The seconds in which the runs of the two differ are less than half of all, counted with the longer run of each.
+  /// @pre both are of one chain
+  [[nodiscard]] bool is_like(const chain_clock& other) const noexcept
+  {
+    double apart = 0;
+    double longer = 0;
+    const auto add = [&](double left, double right) {
+      apart += std::abs(left - right);
+      longer += std::max(left, right);
+    };
+    for (std::size_t block = 0; block < forward_.size(); ++block) {
+      add(forward_[block], other.forward_[block]);
+      add(backward_[block], other.backward_[block]);
+    }
+    return apart < longer / 2 || longer == 0;
   }
   [[nodiscard]] double forward(std::uint32_t block) const noexcept { return forward_[block]; }
   [[nodiscard]] double backward(std::uint32_t block) const noexcept { return backward_[block]; }

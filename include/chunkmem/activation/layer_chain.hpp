@@ -11,6 +11,7 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -45,8 +46,22 @@ struct chain_block {
   [[nodiscard]] bytes inner() const { return saved - boundary; }
 };
 
-/// Blocks that run one after the other, and backward in reverse. A block reads the output of the block before, and no
-/// other tensor of other blocks.
+/// Tensors of one block that later blocks read too: a skip connection. They are saved once, and counted in no block.
+///
+/// The block that makes the tensors makes the same bytes in each of its forward runs. From its first run to its
+/// backward run the bytes are on the device or on the host. Each run of a reader needs them on the device.
+///
+///     const chain_skip skip{.from = 0, .readers = {1, 6}, .size = 8_MiB};
+struct chain_skip {
+  std::uint32_t from = 0;                ///< the block that makes them
+  std::vector<std::uint32_t> readers{};  ///< later blocks, ascending
+  bytes size{};
+
+  [[nodiscard]] bool operator==(const chain_skip&) const = default;
+};
+
+/// Blocks that run one after the other, and backward in reverse. A block reads the output of the block before, and
+/// tensors of earlier blocks that are skips.
 ///
 /// Sums of seconds and bytes are O(blocks).
 ///
@@ -58,6 +73,7 @@ struct chain_block {
 struct layer_chain {
   std::vector<chain_block> blocks;
   bytes input{};  ///< of the first block; on the device from the beginning
+  std::vector<chain_skip> skips{};
 
   [[nodiscard]] bool operator==(const layer_chain&) const = default;
 
@@ -71,16 +87,23 @@ struct layer_chain {
   [[nodiscard]] double backward_seconds() const noexcept { return sum(&chain_block::backward_seconds); }
   /// A step with enough memory: forward and backward.
   [[nodiscard]] double unlimited_seconds() const noexcept { return forward_seconds() + backward_seconds(); }
-  /// @throws size_overflow
+  /// Of blocks, skips aside. @throws size_overflow
   [[nodiscard]] bytes saved() const
   {
     bytes all;
     for (const chain_block& block : blocks) all += block.saved;
     return all;
   }
+  /// @throws size_overflow
+  [[nodiscard]] bytes skipped() const
+  {
+    bytes all;
+    for (const chain_skip& skip : skips) all += skip.size;
+    return all;
+  }
 
-  /// @throws config_error   no block, a time or a sum of times that is no number, or an output larger than all saved
-  ///   bytes; names the block
+  /// @throws config_error   no block, a time or a sum of times that is no number, an output larger than all saved
+  ///   bytes, or a skip that no later block reads; names the block
   void check() const
   {
     if (blocks.empty()) throw config_error{"a chain has no block (add one)"};
@@ -98,6 +121,11 @@ struct layer_chain {
       all += block.forward_seconds + block.backward_seconds + block.again_seconds();
       if (!is_time(all)) refuse("makes the sum of all times larger than a number holds");
     }
+    for (const chain_skip& skip : skips)
+      if (skip.readers.empty() || skip.readers.front() <= skip.from || skip.readers.back() >= size() ||
+          !std::ranges::is_sorted(skip.readers))
+        throw config_error{error_text{} << "chunkmem: a skip from block " << skip.from << " in a chain of " << size()
+                                        << " blocks has no readers behind that block, or not in ascending order"};
   }
 
  private:
@@ -151,7 +179,34 @@ struct layer_chain {
       throw config_error{error_text{} << "chunkmem: merged block " << index << " has no block of its own"};
     coarse.blocks.push_back(merged_block(chain, begins[index], end));
   }
+  const auto group_of = [&](std::uint32_t block) {
+    return static_cast<std::uint32_t>(std::ranges::upper_bound(begins, block) - begins.begin()) - 1;
+  };
+  for (const chain_skip& skip : chain.skips) {
+    chain_skip whole{.from = group_of(skip.from), .size = skip.size};
+    for (const std::uint32_t reader : skip.readers)
+      if (const std::uint32_t group = group_of(reader);
+          group > whole.from && (whole.readers.empty() || whole.readers.back() != group))
+        whole.readers.push_back(group);
+    if (whole.readers.empty())
+      coarse.blocks[whole.from].saved += skip.size;  // within one block
+    else
+      coarse.skips.push_back(std::move(whole));
+  }
   return coarse;
+}
+
+/// A chain of the same blocks without skips, for planners that know none: blocks carry the bytes instead.
+/// @param on_device   by block: 1 if its skips are on the device from its first run to its backward run; else they are
+///   there in the runs of the block and of the readers alone
+[[nodiscard]] inline layer_chain carrying_skips(const layer_chain& chain, const std::vector<std::uint8_t>& on_device)
+{
+  layer_chain plain{.blocks = chain.blocks, .input = chain.input};
+  for (const chain_skip& skip : chain.skips)
+    for (std::uint32_t block = skip.from; block < chain.size(); ++block)
+      if (on_device[skip.from] != 0 || block == skip.from || std::ranges::binary_search(skip.readers, block))
+        plain.blocks[block].carried += skip.size;
+  return plain;
 }
 
 /// Where to merge a chain to at most `blocks` blocks of about equal saved bytes. A chain of no more blocks stays as it

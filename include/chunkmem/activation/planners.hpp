@@ -124,6 +124,7 @@ static_assert(activation_planner<capacity_prefix>);
   plan.planner = coarse.planner;
   plan.inner_leaves.assign(chain.size(), 0);
   plan.input_leaves.assign(chain.size(), 0);
+  if (!coarse.skips_leave.empty()) plan.skips_leave.assign(chain.size(), 0);
   const auto end_of = [&](std::uint32_t group) { return group + 1 < begins.size() ? begins[group + 1] : chain.size(); };
   for (const auto& [run, group] : coarse.steps) {
     if (run == chain_run::backward)
@@ -135,6 +136,7 @@ static_assert(activation_planner<capacity_prefix>);
     plan.input_leaves[begins[group]] = coarse.input_leaves[group];
     for (std::uint32_t block = begins[group]; block < end_of(group); ++block) {
       plan.inner_leaves[block] = coarse.inner_leaves[group];
+      if (coarse.skips_of_leave(group)) plan.skips_leave[block] = 1;
       if (block > begins[group]) plan.input_leaves[block] = coarse.inner_leaves[group];
     }
   }

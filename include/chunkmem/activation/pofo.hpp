@@ -254,6 +254,18 @@ class pofo {
   /// @throws config_error   the chain or the budget cannot be
   [[nodiscard]] activation_plan plan(const layer_chain& chain, const activation_budget& budget) const
   {
+    return better_with_skips(chain, budget, [&](const layer_chain& plain) { return plan_plain(plain, budget); });
+  }
+
+  /// As many slots as take half a minute for 200 blocks, and less for fewer blocks; 30 to 80.
+  [[nodiscard]] static std::uint32_t slots_for(std::uint32_t blocks)
+  {
+    return static_cast<std::uint32_t>(std::clamp(std::cbrt(6e8 / (double(blocks) * blocks)), 30.0, 80.0));
+  }
+
+ private:
+  [[nodiscard]] activation_plan plan_plain(const layer_chain& chain, const activation_budget& budget) const
+  {
     activation_plan best = rotor{}.plan(chain, budget);
     best.planner = name;
     const std::uint32_t most = slots_ > 0 ? slots_ : slots_for(chain.size());
@@ -267,13 +279,6 @@ class pofo {
     return best;
   }
 
-  /// As many slots as take half a minute for 200 blocks, and less for fewer blocks; 30 to 80.
-  [[nodiscard]] static std::uint32_t slots_for(std::uint32_t blocks)
-  {
-    return static_cast<std::uint32_t>(std::clamp(std::cbrt(6e8 / (double(blocks) * blocks)), 30.0, 80.0));
-  }
-
- private:
   static bytes widened(bytes device, double part)
   {
     const double more = static_cast<double>(device.count()) * std::min(part, 0.5);

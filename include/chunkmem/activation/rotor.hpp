@@ -359,8 +359,8 @@ class smallest_rooms {
 /// Sizes are rounded up to slots: the budget has 500 of them, and fewer for chains of more than 50 blocks. So the table
 /// has more slots than the budget, and the fastest of its plans that fits in bytes is taken. Where none fits, the plan
 /// is that of the fewest bytes: no chain is refused that one of these plans fits. Good where the links are slow, or
-/// busy. Poor where the links have time to spare: see pofo. Source: rotor (Beaumont et al. 2019, arXiv 1911.13214).
-/// Cost: O(blocks^3 slots), 0.5 s for 200 blocks.
+/// busy. Poor where the links have time to spare: see pofo. Skips alone may leave the device. Source: rotor (Beaumont
+/// et al. 2019, arXiv 1911.13214). Cost: O(blocks^3 slots), 0.5 s for 200 blocks.
 class rotor {
  public:
   using policy_kind = activation_kind;
@@ -373,7 +373,19 @@ class rotor {
   /// @throws config_error   the chain or the budget cannot be
   [[nodiscard]] activation_plan plan(const layer_chain& chain, const activation_budget& budget) const
   {
-    budget.check(chain);
+    return better_with_skips(chain, budget, [&](const layer_chain& plain) { return plan_plain(plain, budget); });
+  }
+
+  /// Slots that take about a third of a second.
+  [[nodiscard]] static std::uint32_t slots_for(std::uint32_t blocks)
+  {
+    const double cubes = std::pow(double(blocks), 3) / 6;
+    return static_cast<std::uint32_t>(std::clamp(2e8 / cubes, 50.0, 500.0));
+  }
+
+ private:
+  [[nodiscard]] activation_plan plan_plain(const layer_chain& chain, const activation_budget& budget) const
+  {
     const std::uint32_t last = chain.size() - 1;
     const chain_slots slots{chain, budget, slots_ > 0 ? slots_ : slots_for(chain.size())};
     // Rounding takes half a slot of each tensor that is kept.
@@ -399,14 +411,6 @@ class rotor {
     return recompute_in_fewest_bytes(name, chain, budget);
   }
 
-  /// Slots that take about a third of a second.
-  [[nodiscard]] static std::uint32_t slots_for(std::uint32_t blocks)
-  {
-    const double cubes = std::pow(double(blocks), 3) / 6;
-    return static_cast<std::uint32_t>(std::clamp(2e8 / cubes, 50.0, 500.0));
-  }
-
- private:
   std::uint32_t slots_ = 0;
 };
 

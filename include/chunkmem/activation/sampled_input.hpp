@@ -215,9 +215,12 @@ class sampled_input {
   }
 
   /// Declares the tensors to a block of a `checkpointed` network.
+  /// @throws usage_error   the network has several instances: this keeps the rows of one batch
   template <class Block>
   void saved_by(Block& block) const
   {
+    expects(block.instances() == 1,
+            "a sampled input was given to a network of several instances: it keeps the rows of one batch");
     block.saves(rows_);
     block.saves(indices_);
     block.saves(scales_);

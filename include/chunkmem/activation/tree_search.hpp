@@ -98,7 +98,8 @@ class tree_search {
   /// @return   a plan that is no worse, with the costs of the clocks; `from` where none was better
   [[nodiscard]] activation_plan improved(const activation_plan& from, std::uint32_t moves)
   {
-    guess now{recompute_tree{blocks_}, from.inner_leaves, from.input_leaves};
+    guess now{recompute_tree{blocks_}, from.inner_leaves, from.input_leaves, from.skips_leave};
+    if (!chain_.skips.empty()) now.skips_leave.resize(blocks_, 0);
     now.tree.read(from.steps);
     plan_ = from;
     best_ = now;
@@ -124,6 +125,7 @@ class tree_search {
     best_.tree.write(plan_.steps);
     plan_.inner_leaves = best_.inner_leaves;
     plan_.input_leaves = best_.input_leaves;
+    plan_.skips_leave = best_.skips_leave;
     plan_.costs = best_costs_;
     plan_.costs.bound_seconds = from.costs.bound_seconds;
     return plan_;
@@ -134,6 +136,7 @@ class tree_search {
     recompute_tree tree;
     std::vector<std::uint8_t> inner_leaves;
     std::vector<std::uint8_t> input_leaves;
+    std::vector<std::uint8_t> skips_leave;
   };
   static constexpr double first_heat = 0.02;  // of a step with enough memory
   static constexpr double last_heat = 0.0001;
@@ -143,6 +146,7 @@ class tree_search {
     it.tree.write(plan_.steps);
     plan_.inner_leaves = it.inner_leaves;
     plan_.input_leaves = it.input_leaves;
+    plan_.skips_leave = it.skips_leave;
     return costs_ = timeline_.run(plan_);
   }
   /// @return   it is the best now
@@ -163,6 +167,11 @@ class tree_search {
         (next.*leaves)[block] ^= 1U;
         found |= attempt(next);
       }
+    for (const chain_skip& skip : chain_.skips) {
+      guess next = best_;
+      next.skips_leave[skip.from] ^= 1U;
+      found |= attempt(next);
+    }
     return found;
   }
 
@@ -174,6 +183,10 @@ class tree_search {
 
   void change(guess& it)
   {
+    if (const auto skips = static_cast<std::uint32_t>(chain_.skips.size()); skips > 0 && below(4) == 0) {
+      it.skips_leave[chain_.skips[below(skips)].from] ^= 1U;
+      return;
+    }
     const std::uint32_t block = below(blocks_);
     std::vector<std::uint32_t>& splits = it.tree.splits(block);
     const std::uint32_t after = blocks_ - 1 - block;  // blocks after this one
@@ -211,7 +224,7 @@ class tree_search {
   std::uint32_t blocks_;
   activation_plan plan_;  // of the guess that runs
   plan_costs costs_;      // of it
-  guess best_{recompute_tree{0}, {}, {}};
+  guess best_{recompute_tree{0}, {}, {}, {}};
   plan_costs best_costs_;
   splitmix64 numbers_;
 };

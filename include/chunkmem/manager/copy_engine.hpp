@@ -169,6 +169,9 @@ class copy_engine {
     arena_ = arena;
     for (const tier where : all_tiers) hazards_[where].assign(std::size_t{frames[where]} + 1, frame_hazards{});
   }
+  /// Copies of this chunk move so many bytes from now on, its first ones.
+  void set_used(chunk_id id, std::uint64_t size) noexcept { used_[index_of(id)] = size; }
+  [[nodiscard]] std::uint64_t used(chunk_id id) const noexcept { return used_[index_of(id)]; }
   /// What derived chunks are made of, and where the chunks lie that hold it, which must outlive this.
   void derive(chunk_shares shares, const chunk_table& places) noexcept
   {

@@ -534,6 +534,13 @@ class sharded_model {
     expects(!sharding::model_tensors::is_sharded(tensors_.of(wanted).part), "a weight was to be dropped");
     m_.drop(tensors_.of(wanted).own);
   }
+  /// As a manager's.
+  template <class Give>
+  void resize_activations(Give give)
+  {
+    m_.resize_activations(
+        [&](auto set) { give([&](tensor_handle wanted, bytes size) { set(tensors_.of(wanted).own, size); }); });
+  }
   /// As a manager's, on every rank.
   void drop_gradients()
   {

@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -20,8 +19,9 @@ namespace support {
 /// Plays a plan from the rules in words, byte by byte. Knows nothing of the library's rows and clocks.
 ///
 /// A run makes tensors and reads tensors. A tensor is dead after its last reader. A tensor that may leave is away from
-/// its last reader of the forward pass to its first reader from the first backward run on. Each byte of the device has
-/// an owner, and a time from which the next owner may have it.
+/// its last reader of the forward pass to its first reader from the first backward run on. A skip that may leave is
+/// away between any two readers that are no neighbours, and is written to the host once. Each byte of the device has an
+/// owner, and a time from which the next owner may have it.
 ///
 ///     const chain_replay replay{chain, budget, plan};
 ///     replay.needed();    // by step
@@ -45,6 +45,7 @@ class chain_replay {
   [[nodiscard]] const std::vector<std::uint64_t>& needed() const { return needed_; }
   [[nodiscard]] std::uint64_t most_needed() const { return *std::max_element(needed_.begin(), needed_.end()); }
   [[nodiscard]] std::uint64_t host_bytes() const { return host_bytes_; }
+  [[nodiscard]] std::uint64_t moved_bytes() const { return moved_bytes_; }
   [[nodiscard]] bool fits() const
   {
     return most_needed() <= budget_.device.count() && host_bytes_ <= budget_.host.count();
@@ -59,17 +60,26 @@ class chain_replay {
     std::string name;
     std::uint64_t bytes = 0;
     bool may_leave = false;
-    std::size_t made = 0;                                       // step
-    std::vector<std::size_t> readers{};                         // steps
-    std::optional<std::pair<std::size_t, std::size_t>> away{};  // the steps around its absence
+    std::size_t made = 0;                                     // step
+    std::vector<std::size_t> readers{};                       // steps
+    std::vector<std::pair<std::size_t, std::size_t>> away{};  // the steps around each absence
+    std::size_t skip = 0;                                     // its number from 1 on; 0: it is none
     [[nodiscard]] bool is_needed(std::size_t step) const
     {
       const std::size_t last = readers.empty() ? made : readers.back();
-      return made <= step && step <= last && !(away && away->first < step && step < away->second);
+      return made <= step && step <= last && std::none_of(away.begin(), away.end(), [&](const auto& absence) {
+               return absence.first < step && step < absence.second;
+             });
+    }
+    /// The step after which the bytes leave that came back from this absence, or are dead.
+    [[nodiscard]] std::size_t end_after(std::size_t absence) const
+    {
+      return absence + 1 < away.size() ? away[absence + 1].first : readers.back();
     }
   };
   struct copy {
     std::size_t of = 0;  // tensor
+    std::size_t absence = 0;
     std::uint64_t bytes = 0;
     std::size_t from = 0;  // the step whose beginning lets it return
     double written = 0;    // when it has reached the host
@@ -118,6 +128,7 @@ class chain_replay {
       const auto [run, block] = plan_.steps[step];
       const chunkmem::activation::chain_block& what = chain_.blocks[block];
       const bool is_last = block + 1 == chain_.size();
+      for (std::size_t skip = 0; skip < chain_.skips.size(); ++skip) meet_skip(skip, step);
       if (run != run_kind::backward) {
         read(input_of(block), step);
         make(output_of(block), what.boundary, !is_last && plan_.input_leaves[block + 1] != 0, step);
@@ -136,13 +147,41 @@ class chain_replay {
     for (tensor& it : tensors_) send_away(it);
   }
 
+  void meet_skip(std::size_t which, std::size_t step)
+  {
+    const auto [run, block] = plan_.steps[step];
+    const chunkmem::activation::chain_skip& skip = chain_.skips[which];
+    const std::string name = "skip " + std::to_string(which);
+    const bool may_leave = !plan_.skips_leave.empty() && plan_.skips_leave[skip.from] != 0;
+    const bool is_known = newest_.count(name) != 0;
+    if (block == skip.from && run != run_kind::backward) {
+      const bool is_away = is_known && may_leave && skip.size > chunkmem::bytes{} && last_use(name) + 1 < step;
+      if (is_known && !is_away) return read(name, step);
+      tensors_[make(name, skip.size, may_leave, step)].skip = which + 1;
+    } else if (block == skip.from || std::count(skip.readers.begin(), skip.readers.end(), block) > 0) {
+      read(name, step);
+    }
+  }
+  [[nodiscard]] std::size_t last_use(const std::string& name) const
+  {
+    const tensor& it = tensors_[newest_.at(name)];
+    return it.readers.empty() ? it.made : it.readers.back();
+  }
+
   void send_away(tensor& it) const
   {
+    if (it.skip > 0) {
+      for (std::size_t before = it.made; const std::size_t reader : it.readers) {
+        if (it.may_leave && before + 1 < reader) it.away.push_back({before, reader});
+        before = reader;
+      }
+      return;
+    }
     std::size_t before = it.made;
     for (const std::size_t reader : it.readers) {
       if (reader < turn()) before = reader;
       if (reader < turn() || before >= turn() || !it.may_leave) continue;
-      it.away = {before, reader};
+      it.away.push_back({before, reader});
       return;
     }
   }
@@ -163,32 +202,39 @@ class chain_replay {
       needed_.push_back(working(step));
       for (const tensor& it : tensors_) needed_.back() += it.is_needed(step) ? it.bytes : 0;
     }
-    for (const tensor& it : tensors_) host_bytes_ += it.away ? it.bytes : 0;
+    for (const tensor& it : tensors_) {
+      if (!it.away.empty()) host_bytes_ += it.bytes;
+      moved_bytes_ += it.away.empty() ? 0 : it.bytes * (1 + it.away.size());
+    }
   }
 
   /// A tensor leaves in parts of the largest copy, and the rest.
   void list_copies()
   {
-    for (std::size_t index = 0; index < tensors_.size(); ++index) {
-      if (!tensors_[index].away) continue;
-      std::uint64_t rest = tensors_[index].bytes;
-      do {
-        const std::uint64_t part = std::min(rest, frames(budget_.copy));
-        copies_.push_back({.of = index, .bytes = part});
-        rest -= part;
-      } while (rest > 0);
-    }
+    for (std::size_t index = 0; index < tensors_.size(); ++index)
+      for (std::size_t absence = 0; absence < tensors_[index].away.size(); ++absence) {
+        std::uint64_t rest = tensors_[index].bytes;
+        do {
+          const std::uint64_t part = std::min(rest, frames(budget_.copy));
+          copies_.push_back({.of = index, .absence = absence, .bytes = part});
+          rest -= part;
+        } while (rest > 0);
+      }
   }
 
-  [[nodiscard]] std::size_t use_of(const copy& it) const { return tensors_[it.of].away->second; }
-  [[nodiscard]] std::size_t last_before(const copy& it) const { return tensors_[it.of].away->first; }
+  [[nodiscard]] std::size_t use_of(const copy& it) const { return tensors_[it.of].away[it.absence].second; }
+  [[nodiscard]] std::size_t last_before(const copy& it) const { return tensors_[it.of].away[it.absence].first; }
 
-  /// Loads come in the order of their uses, each from the earliest step on from which it has room until its use.
+  /// Loads come in the order of their uses, and skips that come back once more after others. Each comes from the
+  /// earliest step on from which it has room until its use.
   void place_loads()
   {
     for (std::size_t index = 0; index < copies_.size(); ++index) loads_.push_back(index);
     std::stable_sort(loads_.begin(), loads_.end(), [&](std::size_t left, std::size_t right) {
-      return use_of(copies_[left]) < use_of(copies_[right]);
+      const auto key = [&](const copy& it) {
+        return std::pair{use_of(it), it.absence > 0 ? tensors_[it.of].skip : std::size_t{0}};
+      };
+      return key(copies_[left]) < key(copies_[right]);
     });
     std::vector<std::uint64_t> taken = needed_;
     std::size_t before = 0;
@@ -261,19 +307,19 @@ class chain_replay {
     give(seconds_, working(step));
     for (std::size_t index = 0; index < tensors_.size(); ++index) {
       const tensor& it = tensors_[index];
-      if (!it.away && (it.readers.empty() ? it.made : it.readers.back()) == step) {
+      if (it.away.empty() && (it.readers.empty() ? it.made : it.readers.back()) == step) {
         give(seconds_, it.bytes);
         stays_.push_back({begun_[index], seconds_, it.bytes});
       }
-      if (!it.away) continue;
       for (copy& part : copies_) {
         if (part.of != index) continue;
-        if (it.away->first == step) write(part, begun_[index]);
-        if (it.readers.back() == step) give(seconds_, part.bytes);
+        if (part.absence == 0 && it.away.front().first == step) write(part, begun_[index]);
+        if (it.end_after(part.absence) == step) give(seconds_, part.bytes);
       }
     }
     for (const auto& [index, start] : loaded_)
-      if (tensors_[copies_[index].of].readers.back() == step) stays_.push_back({start, seconds_, copies_[index].bytes});
+      if (const copy& part = copies_[index]; tensors_[part.of].end_after(part.absence) == step)
+        stays_.push_back({start, seconds_, part.bytes});
   }
   void write(copy& part, double made)
   {
@@ -319,6 +365,7 @@ class chain_replay {
   std::vector<stay> stays_;
   std::set<std::uint32_t> ran_;
   std::uint64_t host_bytes_ = 0;
+  std::uint64_t moved_bytes_ = 0;
   double seconds_ = 0;
   double to_host_ = 0;
   double to_device_ = 0;

@@ -72,6 +72,19 @@ inline chain_problem roll_chain(dice& dice, const chain_traits& traits = {})
   return made;
 }
 
+/// Adds random skips to a chain of at least two blocks.
+inline void roll_skips(dice& dice, chunkmem::activation::layer_chain& chain)
+{
+  for (std::uint32_t count = dice.between(1, 3); count > 0; --count) {
+    chunkmem::activation::chain_skip skip{.from = dice.below(chain.size() - 1),
+                                          .size = chunkmem::bytes{dice.below(12)}};
+    for (std::uint32_t block = skip.from + 1; block < chain.size(); ++block)
+      if (dice.one_in(2)) skip.readers.push_back(block);
+    if (skip.readers.empty()) skip.readers.push_back(chain.size() - 1);
+    chain.skips.push_back(skip);
+  }
+}
+
 /// A random action for each block.
 inline std::vector<chunkmem::activation::block_action> roll_actions(dice& dice, std::uint32_t blocks)
 {
