@@ -44,15 +44,18 @@ class safetensors_file {
     constexpr std::uint64_t number = 8;
     const std::uint64_t size = file_.size();
     std::byte length[number];
-    if (size < number) throw format_error{"a safetensors file is shorter than its first number"};
+    if (size < number)
+      throw format_error{error_text{} << "chunkmem: the safetensors file " << name_
+                                      << " is shorter than its first number"};
     io::read_all(file_, 0, length, name_);
     const std::uint64_t header = detail::header_text_size(length);
     if (header > size - number || header > limits.header.count())
-      throw format_error{"the header of a safetensors file is longer than the file, or than the limit"};
+      throw format_error{error_text{} << "chunkmem: the header of the safetensors file " << name_
+                                      << " is longer than the file, or than the limit"};
     std::string text(static_cast<std::size_t>(header), '\0');
     io::read_all(file_, number, std::as_writable_bytes(std::span{text}), name_);
     payload_ = number + header;
-    tensors_ = read_table(text, size - payload_, limits);
+    tensors_ = read_table(text, size - payload_, limits, name_);
   }
 
   [[nodiscard]] const std::vector<stored_tensor>& tensors() const noexcept { return tensors_; }

@@ -43,7 +43,10 @@ struct stored_run {
 struct stored_value {
   dtype type = dtype::float32;
   std::vector<std::uint64_t> extents;
-  std::vector<stored_run> runs;  ///< in the order of elements, without gaps
+  std::vector<stored_run> runs;           ///< in the order of elements, without gaps
+  const foreign_type* foreign = nullptr;  ///< the element type where this library lacks it: nothing can be read then
+
+  [[nodiscard]] std::string_view type_name() const noexcept { return stored_name_of(type, foreign); }
 };
 
 /// The name of elements [first, end) of a tensor in files.
@@ -137,15 +140,17 @@ class stored_index {
     const std::optional<part_label> part = part_of_name(stored.name);
     if (!part || !divided_.contains(part->tensor)) {
       where.elements = elements_of(stored.extents);
-      return add(stored.name, {stored.type, stored.extents, {where}});
+      return add(stored.name, {stored.type, stored.extents, {where}, stored.foreign});
     }
     stored_value& value = tensors_.find(part->tensor)->second;
     where.first = part->first;
     where.elements = part->end - part->first;
     if (stored.extents != std::vector{where.elements})
       refuse(part->tensor, "a part has another size than its name says");
-    if (!value.runs.empty() && value.type != stored.type) refuse(part->tensor, "its parts have several element types");
+    if (!value.runs.empty() && value.type_name() != stored_name_of(stored.type, stored.foreign))
+      refuse(part->tensor, "its parts have several element types");
     value.type = stored.type;
+    value.foreign = stored.foreign;
     value.runs.push_back(where);
   }
 
@@ -168,10 +173,6 @@ class stored_index {
     }
     if (next != elements_of(it.extents)) refuse(name, "a part is missing or too much, from element", next);
   }
-  [[nodiscard]] static std::uint64_t elements_of(const std::vector<std::uint64_t>& extents)
-  {
-    return size_of_tensor(dtype::uint8, extents).count();
-  }
   [[noreturn]] static void refuse(std::string_view name, std::string_view why, std::optional<std::uint64_t> at = {})
   {
     error_text text;
@@ -189,6 +190,12 @@ class stored_index {
 {
   const auto is_real = [](dtype type) { return type == dtype::float32 || is_16_bit(type); };
   return from == to || (is_real(from) && is_real(to));
+}
+
+/// The elements of a stored tensor can be read as others.
+[[nodiscard]] inline bool is_convertible(const stored_value& from, dtype to) noexcept
+{
+  return from.foreign == nullptr && is_convertible(from.type, to);
 }
 
 /// Counts of the numbers that rounding has lost.
