@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/checkpoint/file_names.hpp>
+#include <chunkmem/checkpoint/file_name_rule.hpp>
 #include <chunkmem/checkpoint/manifest.hpp>
 #include <chunkmem/checkpoint/model_content.hpp>
 #include <chunkmem/checkpoint/own_items.hpp>
@@ -51,7 +51,7 @@ struct match_rules {
   std::span<const std::string> begins_anew{};  ///< names that the file may lack
   std::span<const std::string> leaves_out{};   ///< names of the file that count as if they were not there
   bool takes_part = false;                     ///< also any names that one of the two lacks
-  std::span<const file_name> names{};          ///< of tensors in the file
+  std::span<const file_name_rule> names{};     ///< of tensors in the file
 };
 
 [[noreturn]] inline void refuse_match(const match_rules& rules, std::string_view what, std::string_view name)

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <chunkmem/checkpoint/content_match.hpp>
-#include <chunkmem/checkpoint/file_names.hpp>
+#include <chunkmem/checkpoint/file_name_rule.hpp>
 #include <chunkmem/checkpoint/generation_reader.hpp>
 #include <chunkmem/checkpoint/load.hpp>
 #include <chunkmem/checkpoint/model_content.hpp>
@@ -84,7 +84,7 @@ struct import_options {
   bool allow_overflow = false;
   std::vector<std::string> begins_anew{};  ///< weights that the file may lack, as load_options
   std::vector<std::string> leaves_out{};   ///< names of the file that count as if they were not there, as load_options
-  std::vector<file_name> names{};          ///< of the model's tensors in the file, where they are others
+  std::vector<file_name_rule> names{};     ///< of the model's tensors in the file, where they are others
   loader_limits limits{};
 };
 

@@ -15,8 +15,8 @@ namespace checkpoint {
 /// The name that a file of another program has for a tensor of the model. A `*` in both names stands for the same
 /// characters, such as the number of a layer.
 ///
-///     const file_name gpt2{"h.*.attn.qkv", "transformer.h.*.attn.c_attn.weight", true};
-struct file_name {
+///     const file_name_rule gpt2{"h.*.attn.qkv", "transformer.h.*.attn.c_attn.weight", true};
+struct file_name_rule {
   std::string tensor;  ///< in the model
   std::string in_file;
   bool is_transposed = false;  ///< the file has the two extents, and so the elements, in the other order
@@ -51,9 +51,9 @@ struct place_in_file {
   bool is_transposed = false;
 };
 /// By the first rule that has the tensor; without one under its own name.
-[[nodiscard]] inline place_in_file place_of(std::string_view tensor, std::span<const file_name> names)
+[[nodiscard]] inline place_in_file place_of(std::string_view tensor, std::span<const file_name_rule> names)
 {
-  for (const file_name& it : names) {
+  for (const file_name_rule& it : names) {
     const std::size_t star = it.tensor.find('*');
     if (star == it.tensor.npos ? tensor != it.tensor : !has_form(tensor, it.tensor)) continue;
     place_in_file found{it.in_file, it.is_transposed};
