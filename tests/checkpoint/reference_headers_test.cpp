@@ -99,7 +99,8 @@ std::vector<header_case> written_cases()
   for (const char* const lacks : {R"("dtype":"F32","shape":[1])", R"("dtype":"F32","data_offsets":[0,4])",
                                   R"("shape":[1],"data_offsets":[0,4])", ""})
     all.push_back({R"({"a":{)" + std::string{lacks} + "}}"});
-  for (const std::size_t rank : {6U, 16U, 17U, 32U}) all.push_back({of("F32", "[1" + repeated(rank - 1, ",1") + "]", 4)});
+  for (const std::size_t rank : {6U, 16U, 17U, 32U})
+    all.push_back({of("F32", "[1" + repeated(rank - 1, ",1") + "]", 4)});
   all.push_back({of("F32", "[1" + repeated(32, ",1") + "]", 4), 4, true});
   for (const char* const shape :
        {"[4611686018427387904,0]", "[0,4611686018427387904]", "[4611686018427387904,4611686018427387904,0]",
@@ -204,8 +205,8 @@ TEST_CASE("headers are taken that the reference takes, but for the limits, and n
   if (const char* const figures = std::getenv("CHUNKMEM_FIGURES"); figures != nullptr)
     std::ofstream{std::string{figures} + "/test_checkpoint_reference.json"}
         << R"([{"name": "edge.safetensors_refused_here_alone", "value": )" << refused_here_alone
-        << R"(, "unit": "headers", "relation": "==", "bound": 0, "command": "build/bench/bin/test_checkpoint.checkpoint '[.python]'"}])"
-        << '\n';
+        << R"(, "unit": "headers", "relation": "==", "bound": 0, )"
+        << R"("command": "build/bench/bin/test_checkpoint.checkpoint '[.python]'"}])" << '\n';
 }
 
 }  // namespace reference_headers_test

@@ -262,7 +262,7 @@ class table_events {
   for (std::size_t at = 0; at < header.size();) {
     if (header[at] == '"') {
       std::size_t end = ++at;
-      while (end < header.size() && header[end] != '"') end += header[end] == '\\' ? 2 : 1;
+      while (end < header.size() && header[end] != '"') end += header[end] == '\\' ? std::size_t{2} : std::size_t{1};
       end = std::min(end, header.size());
       std::size_t kept = at;
       while (end - at > longest_text && kept < end) {

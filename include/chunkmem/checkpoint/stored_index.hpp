@@ -293,8 +293,8 @@ rounded_numbers read_elements(Reader& from, const stored_value& it, std::uint64_
   return lost;
 }
 
-/// Elements [first, first + elements) of a piece, in the order of the model. @pre, @throws as read_elements; the piece is
-/// stored
+/// Elements [first, first + elements) of a piece, in the order of the model. @pre, @throws as read_elements; the piece
+/// is stored
 /// @complexity   of a piece that the file has transposed: a read for each of its columns; memory: one column
 template <element_reader Reader>
 rounded_numbers read_piece(Reader& from, const item_piece& piece, std::uint64_t first, std::uint64_t elements,

@@ -90,7 +90,8 @@ class registered_states {
   void for_each_by_tensor(Visit visit) const
   {
     for (const named_state& named : states_)
-      if (named.by_tensor != nullptr && has_owner(named)) visit(std::string_view{named.name}, *named.by_tensor, named.content);
+      if (named.by_tensor != nullptr && has_owner(named))
+        visit(std::string_view{named.name}, *named.by_tensor, named.content);
   }
   /// Throws config_error where loaded bytes cannot be right for the state of this name. Null: any bytes can.
   [[nodiscard]] auto check_of(std::string_view name) const noexcept -> void (*)(std::span<const std::byte>)
