@@ -51,6 +51,8 @@ chunkmem_page_block(docs/ranks.md "cm::sharded_model<memory_type" "${blocks}/ran
 chunkmem_page_block(docs/ranks.md "cm::optimizer::late_updates late{m, adam, pool}" "${blocks}/late_ranks.inc")
 chunkmem_page_block(docs/ranks.md "m.broadcast(" "${blocks}/first_values.inc")
 chunkmem_page_block(docs/checkpoints.md "cm::checkpoint::save(m, folder)" "${blocks}/checkpoints.inc")
+chunkmem_page_block(docs/checkpoints.md "found.names.begun_anew" "${blocks}/partial_load.inc")
+chunkmem_page_block(docs/checkpoints.md "file_name_rule> gpt2" "${blocks}/foreign_names.inc")
 chunkmem_page_block(docs/gpu.md "my_kernel<<<" "${blocks}/gpu.inc")
 chunkmem_page_block(docs/gpu.md "adam.step(" "${blocks}/gpu_updates.inc")
 chunkmem_page_block(docs/gpu.md "device_updates<" "${blocks}/gpu_device_updates.inc")
