@@ -29,8 +29,8 @@
 #include <cstdint>
 #include <iostream>
 #include <span>
-#include <string_view>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
