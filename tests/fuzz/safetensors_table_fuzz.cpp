@@ -24,7 +24,7 @@ void check(const std::vector<checkpoint::stored_tensor>& found, std::uint64_t pa
 {
   std::uint64_t end = 0;
   for (const checkpoint::stored_tensor& it : found) {
-    demand(it.begin == end && it.size() == checkpoint::size_of_tensor(it.type, it.extents).count());
+    demand(it.begin == end && checkpoint::detail::has_size_of_extents(it));
     demand(it.name.size() <= limits.name_length && it.extents.size() <= limits.rank);
     end = it.end;
   }

@@ -459,6 +459,25 @@ TEST_CASE("what a manager lends can be taken again", "[interop]")
   CHECK(std::memcmp(m.acquire(to, cm::access::read).span().data(), it.elements.data(), 128) == 0);
 }
 
+TEST_CASE("a single number and a tensor without elements are lent and taken with their extents", "[interop]")
+{
+  arena memory{{.device_capacity = 16_KiB, .host_capacity = 64_KiB}};
+  manager m{memory, {.chunk_bytes = 4_KiB}};
+  const auto number = m.add<float>({}, cm::role::frozen);
+  const auto nothing = m.add<float>({2, 0}, cm::role::frozen);
+  foreign<float> one{{}, 1}, none{{2, 0}, 0}, row{{1}, 1};
+  cm::interop::fill(m, number, one.tensor());
+  cm::interop::fill(m, nothing, none.tensor());
+  CHECK_THROWS_AS(cm::interop::fill(m, number, row.tensor()), cm::usage_error);
+  const auto lent =
+      cm::interop::own_dlpack(cm::interop::to_dlpack_without_const(m.acquire(number, cm::access::read), {}));
+  CHECK(lent->dl_tensor.ndim == 0);
+  CHECK(same_bits(*static_cast<const float*>(lent->dl_tensor.data), one.elements[0]));
+  const auto empty =
+      cm::interop::own_dlpack(cm::interop::to_dlpack_without_const(m.acquire(nothing, cm::access::read), {2, 0}));
+  CHECK((empty->dl_tensor.ndim == 2 && empty->dl_tensor.shape[1] == 0));
+}
+
 TEST_CASE("a tensor that was handed over ends once, also where its version is not known", "[interop]")
 {
   ended = 0;

@@ -8,8 +8,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -234,6 +237,53 @@ TEST_CASE("an iteration that outlives its manager says so", "[manager]")
   it.m.reset();
   CHECK_THROWS_AS(scope.pass(cm::pass::forward), cm::usage_error);
   scope.end();
+}
+
+TEST_CASE("an iteration moves into what a trainer keeps, and is one of several by another name", "[manager]")
+{
+  fixture it;
+  using iteration = decltype(it.m->iteration());
+  static_assert(std::is_nothrow_move_constructible_v<iteration> && std::is_nothrow_move_assignable_v<iteration>);
+  static_assert(!std::is_copy_constructible_v<iteration>);
+  std::optional<iteration> now;
+  for (int step = 0; step < 4; ++step) {
+    now.emplace(it.m->iteration("train", 2));
+    now->pass(cm::pass::forward, 0);
+    it.walk(4);
+    iteration elsewhere = std::move(*now);
+    CHECK_THROWS_AS(now->pass(cm::pass::forward, 1), cm::usage_error);
+    CHECK_FALSE(now->is_of(it.weights.slice(0)));
+    now->end();  // which was moved from: nothing ends
+    CHECK(it.m->is_iterating());
+    elsewhere.pass(cm::pass::forward, 1);
+    it.walk();
+    *now = std::move(elsewhere);
+    CHECK(now->is_of(it.weights.slice(0)));
+    now.reset();
+    CHECK_FALSE(it.m->is_iterating());
+  }
+  CHECK(it.m->report().divergences == 0);
+  now.emplace(it.m->iteration());
+  it.m.reset();
+  iteration orphan = std::move(*now);
+  CHECK_THROWS_AS(orphan.pass(cm::pass::forward), cm::usage_error);
+}
+
+TEST_CASE("pins of several element types are kept in one container", "[manager]")
+{
+  arena memory{{.device_capacity = 12_KiB, .host_capacity = 64_KiB}};
+  arena_manager m{memory, {.chunk_bytes = 4_KiB}};
+  const auto weight = m.add<float>({10}, cm::role::frozen);
+  const auto table = m.add<std::int64_t>({3}, cm::role::buffer);
+  {
+    std::vector<arena_manager::kept_pin> pins;
+    pins.emplace_back(m.acquire(weight, cm::access::write));
+    pins.emplace_back(m.acquire(table, cm::access::write));
+    CHECK((m.state_of(weight) == cm::tensor_state::compute && m.state_of(table) == cm::tensor_state::compute));
+    pins.erase(pins.begin());
+    CHECK((m.state_of(weight) == cm::tensor_state::hold && m.state_of(table) == cm::tensor_state::compute));
+  }
+  CHECK(m.state_of(table) == cm::tensor_state::hold);
 }
 
 TEST_CASE("a pin that lives across iterations keeps its chunk and their records", "[manager]")

@@ -247,11 +247,8 @@ TEST_CASE("mistakes in declarations are told with what was declared", "[mistakes
   CHECK(said<cm::usage_error>([&] { m.name(other.bias, "x"); }) ==
         "chunkmem: a tensor was named that this manager did not make");
   CHECK(said<cm::usage_error>([&] {
-          m.add<float>({4, 0}, cm::role::parameter);
-        }) == "chunkmem: an extent of a shape is zero: number 1 of 2");
-  CHECK(said<cm::usage_error>([&] {
           m.add<float>({1, 1, 1, 1, 1, 1, 1}, cm::role::parameter);
-        }) == "chunkmem: a shape has one to six extents");
+        }) == "chunkmem: a shape has at most six extents");
   CHECK(said<cm::size_overflow>([&] {
           m.add<float>({1ULL << 40, 1ULL << 40}, cm::role::parameter);
         }) ==

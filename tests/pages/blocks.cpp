@@ -3,6 +3,9 @@
 // and not run.
 #include <chunkmem/activation/checkpointed.hpp>
 #include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/checkpoint/export_values.hpp>
+#include <chunkmem/checkpoint/file_name_rule.hpp>
+#include <chunkmem/checkpoint/import_values.hpp>
 #include <chunkmem/checkpoint/load.hpp>
 #include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/chunk/layouts.hpp>
@@ -27,8 +30,10 @@
 #include <cstdint>
 #include <iostream>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace cm = chunkmem;
 using namespace cm::literals;
@@ -87,6 +92,14 @@ inline void checkpoints(manager_type& m, const cm::tensor<float>& w, cm::optimiz
 {
 #include "checkpoints.inc"
   (void)found;
+}
+inline void partial_load(manager_type& m, cm::io::posix_folder& folder)
+{
+#include "partial_load.inc"
+}
+inline void foreign_names(manager_type& m, cm::io::posix_folder& folder)
+{
+#include "foreign_names.inc"
 }
 namespace policies {
 #include "policies.inc"

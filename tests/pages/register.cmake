@@ -70,6 +70,8 @@ chunkmem_page_block(docs/activations.md "auto iteration = siamese" "${blocks}/in
 chunkmem_page_block(docs/activations.md "decoder.reads(saved)" "${blocks}/skips.inc")
 chunkmem_page_block(docs/activations.md "const auto mean = layer.saves" "${blocks}/active_rows.inc")
 chunkmem_page_block(docs/activations.md "network.measure_again()" "${blocks}/new_plans.inc")
+chunkmem_page_block(docs/checkpoints.md "found.names.begun_anew" "${blocks}/partial_load.inc")
+chunkmem_page_block(docs/checkpoints.md "file_name_rule> gpt2" "${blocks}/foreign_names.inc")
 chunkmem_page_block(docs/gpu.md "my_kernel<<<" "${blocks}/gpu.inc")
 chunkmem_page_block(docs/gpu.md "adam.step(" "${blocks}/gpu_updates.inc")
 chunkmem_page_block(docs/gpu.md "device_updates<" "${blocks}/gpu_device_updates.inc")

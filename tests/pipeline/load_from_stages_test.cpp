@@ -490,6 +490,40 @@ TEST_CASE("copies of a tied weight fill each other", "[pipeline]")
   all_say(load_with({}).first, "it does not have");
 }
 
+TEST_CASE("stages load in part: a weight begins anew with its own counts, and one is left out", "[pipeline]")
+{
+  const std::vector<memory_folder> folders = saved_by(2, 1);
+  const auto right = expected(1, 3);
+  for (const std::uint32_t stages : {1U, 2U})
+    all_say(on_stages(stages, 1,
+                      [&](auto& here, stage_of_model&) -> std::string {
+                        std::vector<std::uint32_t> own = parts_of(here.stage(), stages);
+                        const bool is_last = here.stage() + 1 == stages;
+                        if (is_last) own.back() = 9;  // in the place of part 3
+                        stage_of_model it{1, own};
+                        auto& m = it.layers.m();
+                        const auto before = it.all();
+                        const load_from_stages_options options{.begins_anew = {"*part 9"}, .leaves_out = {"*part 3"}};
+                        try {
+                          (void)load_from_stages(here.all(), m, all_of(folders), {.begins_anew = {"*part 9"}});
+                          return "part 3 was left out without leave";
+                        } catch (const config_error&) {
+                        }
+                        const auto found = load_from_stages(here.all(), m, all_of(folders), options);
+                        auto now = it.all();
+                        for (const std::uint32_t part : own)
+                          if (part != 9 && now.at(part)[0] != right.at(part)[0]) return "other weights";
+                        if (!is_last) return found.names.begun_anew.empty() ? "right" : "something began anew";
+                        if (now.at(9) != before.at(9)) return "what begins anew was written";
+                        if (it.adam.progress.number != 3) return "another count";
+                        if (it.adam.progress.missed.of(index_of(it.layers[9].id)) != 3)
+                          return "another count of its own";
+                        if (found.names.begun_anew.size() != 3) return "other names began anew";
+                        return found.names.ignored.size() == 3 ? "right" : "other names were left out";
+                      }),
+            "right");
+}
+
 TEST_CASE("a copy of a tied weight has missed the updates of the other one, whichever was saved", "[pipeline]")
 {
   const auto on_one = [](std::vector<memory_folder>& folders, bool has_both, bool saves) {

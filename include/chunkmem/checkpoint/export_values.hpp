@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/checkpoint/file_name_rule.hpp>
 #include <chunkmem/checkpoint/generation_files.hpp>
 #include <chunkmem/checkpoint/generation_reader.hpp>
 #include <chunkmem/checkpoint/load.hpp>
@@ -18,6 +19,7 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <string>
@@ -76,6 +78,36 @@ void export_file(Folder& folder, std::string_view file_name, const std::vector<s
   folder.sync();
 }
 
+/// Gives an item the name and the extents that it has in a file of another program. @throws config_error   it cannot be
+/// transposed
+inline void rename(model_item& item, std::span<const file_name_rule> names)
+{
+  const place_in_file place = place_of(item.name, names);
+  item_piece& piece = item.pieces.front();
+  item.name = piece.name = place.name;
+  piece.is_transposed = place.is_transposed;
+  if (!place.is_transposed) return;
+  if (item.extents.size() != 2)
+    throw config_error{error_text{} << "chunkmem: " << place.name << " was to be transposed in a file, and has "
+                                    << std::uint64_t{item.extents.size()} << " extents (give it two, or no transpose)"};
+  std::ranges::reverse(item.extents);
+  piece.extents = item.extents;
+}
+
+/// Writes the columns of a matrix one after the other. @param item   has the extents of the file
+template <class File>
+void write_columns(const model_item& item, std::span<const std::byte> content, File& file)
+{
+  const auto columns = static_cast<std::size_t>(item.extents[0]), rows = static_cast<std::size_t>(item.extents[1]);
+  const std::size_t width = size_of(item.type);
+  std::vector<std::byte> column(rows * width);
+  for (std::size_t at = 0; at < columns; ++at) {
+    for (std::size_t row = 0; row < rows; ++row)
+      std::memcpy(column.data() + row * width, content.data() + (row * columns + at) * width, width);
+    file.write(column);
+  }
+}
+
 }  // namespace detail
 
 /// Writes only the weights and buffers into one safetensors file, for other programs. The values are those that the
@@ -87,14 +119,17 @@ void export_file(Folder& folder, std::string_view file_name, const std::vector<s
 /// A 16-bit weight is written in 16 bits; states of the optimizer and of the trainer are left out. When the file is
 /// whole, it replaces a file of its name, and no other file. Until then its name is "generation-export.tmp". Where that
 /// name is taken and cannot be removed, it is "generation-export-1.tmp", and so on.
-/// @pre file_name   has no separator and does not begin with "generation-": checkpoints have such names
+/// @param names   the names that other programs have for tensors, and those that they have transposed: the list that
+///   `import_values` takes @pre file_name   has no separator and does not begin with "generation-": checkpoints have
+///   such names
+/// @throws config_error   two tensors would have one name in the file, or one that is transposed has not two extents
 /// @throws io_error      an older file of that name is untouched, also where a save into the folder is not over. If
 ///   only the folder's last sync failed, it is replaced, and a power cut may bring it back: one of the two is there,
 ///   whole
 /// @throws usage_error   `file_name` is none for an export; otherwise as `save`
 /// @complexity        one pass over the bytes
 template <class Manager, file_folder Folder>
-void export_values(Manager& m, Folder& folder, std::string_view file_name)
+void export_values(Manager& m, Folder& folder, std::string_view file_name, std::span<const file_name_rule> names = {})
 {
   detail::expect_export_name(file_name);
   std::vector<model_item> values;
@@ -104,12 +139,16 @@ void export_values(Manager& m, Folder& folder, std::string_view file_name)
     values.back().list = value_list;
     values.back().type = item.value_type;
   }
+  for (model_item& item : values) detail::rename(item, names);
+  detail::refuse_equal_names(values);
   detail::sort_by_alignment(values);
   std::vector<save_plan::entry> all;
   for (const model_item& item : values) all.push_back({&item, &item.pieces.front()});
   detail::export_file(folder, file_name, detail::table_of(all), [&](auto& file) {
     for (const model_item& item : values)
-      detail::with_bytes(m, item, access::read, [&](std::span<const std::byte> content) { file.write(content); });
+      detail::with_bytes(m, item, access::read, [&](std::span<const std::byte> content) {
+        item.pieces.front().is_transposed ? detail::write_columns(item, content, file) : file.write(content);
+      });
   });
 }
 
@@ -169,6 +208,10 @@ struct exported {
   };
   std::vector<exported> all;
   for (const auto& [name, value] : index.all()) {
+    if (value.foreign != nullptr)
+      throw config_error{error_text{} << "chunkmem: " << name << " of " << value.type_name()
+                                      << " in a checkpoint has an element type that no export writes (export with the "
+                                         "version that saved it)"};
     if (name.starts_with(name_rules::state_prefix) || is_beside_weight(name)) continue;
     const std::size_t own = name_rules::looks_divided(name) ? name.rfind("[rank ") : name.npos;
     if (own != name.npos && is_of_other_rank(name.substr(own), options.rank)) continue;

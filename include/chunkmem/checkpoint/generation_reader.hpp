@@ -61,7 +61,8 @@ template <file_folder Folder>
 {
   auto file = io::open_own(folder, name);
   const std::uint64_t size = file.size();
-  if (size > limit.count()) throw format_error{"a file of a checkpoint is longer than the limit"};
+  if (size > limit.count())
+    throw format_error{error_text{} << "chunkmem: the file " << name << " of a checkpoint is longer than the limit"};
   std::string text(static_cast<std::size_t>(size), '\0');
   io::read_all(file, 0, std::as_writable_bytes(std::span{text}));
   return text;
@@ -110,16 +111,17 @@ template <file_reader Reader>
   constexpr std::size_t number = 8;
   if (stored.header < number || stored.header > stored.size || stored.header > limits.header.count() ||
       stored.sums.size() != blocks_in(stored.size, stored.header))
-    throw format_error{
-        "a manifest of a checkpoint names a file that cannot be: other numbers than a file has, or a header longer "
-        "than the limit"};
+    throw format_error{error_text{} << "chunkmem: a manifest of a checkpoint names a file that cannot be, "
+                                    << stored.name
+                                    << ": other numbers than a file has, or a header longer than the limit"};
   if (from.size() != stored.size) refuse_damaged(stored.name);
   std::vector<std::byte> room;
   const std::span<const std::byte> header = read_block(from, stored, 0, room);
   if (header_text_size(header) != stored.header - number)
-    throw format_error{"the header of a safetensors file has another length than its manifest says"};
+    throw format_error{error_text{} << "chunkmem: the header of the safetensors file " << stored.name
+                                    << " has another length than its manifest says"};
   const std::string_view text{reinterpret_cast<const char*>(header.data()) + number, header.size() - number};
-  return {read_table(text, stored.size - stored.header, limits), stored.header};
+  return {read_table(text, stored.size - stored.header, limits, stored.name), stored.header};
 }
 
 }  // namespace detail
@@ -141,7 +143,8 @@ template <file_folder Folder>
   for (std::size_t index = 0; index < found.content.files.size(); ++index) {
     const stored_file& stored = found.content.files[index];
     if (stored.name != detail::tensors_name(number, index))
-      throw format_error{"a manifest of a checkpoint names a file that is not its own"};
+      throw format_error{error_text{} << "chunkmem: a manifest of a checkpoint names a file that is not its own, "
+                                      << stored.name};
     auto file = io::open_own(folder, stored.name);
     found.files.push_back(detail::read_tensors(file, stored, limits));
     if (open != nullptr && index < detail::most_open) open->push_back(std::move(file));

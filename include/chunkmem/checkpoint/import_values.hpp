@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/checkpoint/content_match.hpp>
+#include <chunkmem/checkpoint/file_name_rule.hpp>
 #include <chunkmem/checkpoint/generation_reader.hpp>
 #include <chunkmem/checkpoint/load.hpp>
 #include <chunkmem/checkpoint/model_content.hpp>
@@ -14,6 +16,7 @@
 #include <chunkmem/tensor/dtype.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -44,15 +47,18 @@ class safetensors_file {
     constexpr std::uint64_t number = 8;
     const std::uint64_t size = file_.size();
     std::byte length[number];
-    if (size < number) throw format_error{"a safetensors file is shorter than its first number"};
+    if (size < number)
+      throw format_error{error_text{} << "chunkmem: the safetensors file " << name_
+                                      << " is shorter than its first number"};
     io::read_all(file_, 0, length, name_);
     const std::uint64_t header = detail::header_text_size(length);
     if (header > size - number || header > limits.header.count())
-      throw format_error{"the header of a safetensors file is longer than the file, or than the limit"};
+      throw format_error{error_text{} << "chunkmem: the header of the safetensors file " << name_
+                                      << " is longer than the file, or than the limit"};
     std::string text(static_cast<std::size_t>(header), '\0');
     io::read_all(file_, number, std::as_writable_bytes(std::span{text}), name_);
     payload_ = number + header;
-    tensors_ = read_table(text, size - payload_, limits);
+    tensors_ = read_table(text, size - payload_, limits, name_);
   }
 
   [[nodiscard]] const std::vector<stored_tensor>& tensors() const noexcept { return tensors_; }
@@ -76,6 +82,9 @@ struct import_options {
   bool takes_part = false;
   /// finite numbers that the type of a model's tensor does not reach become infinite; else such a file is refused
   bool allow_overflow = false;
+  std::vector<std::string> begins_anew{};  ///< weights that the file may lack, as load_options
+  std::vector<std::string> leaves_out{};   ///< names of the file that count as if they were not there, as load_options
+  std::vector<file_name_rule> names{};     ///< of the model's tensors in the file, where they are others
   loader_limits limits{};
 };
 
@@ -91,23 +100,12 @@ struct imported_values {
 
 namespace detail {
 
-/// @param remedy   one that helps against this difference
-[[noreturn]] inline void refuse_import(std::string_view what, std::string_view name, std::string_view remedy)
-{
-  throw config_error{error_text{} << "chunkmem: this file is not of this model: " << what << ": " << name << " ("
-                                  << remedy << ")"};
-}
-inline constexpr std::string_view take_part = "name tensors as the file does, or let takes_part be true";
-inline constexpr std::string_view declare_alike = "declare the tensor as the file has it, or give it another name";
-
 /// An item that comes from a file of weights, or has to begin anew with them; not states of the trainer.
-[[nodiscard]] inline bool is_imported(const model_item& item, const stored_index& index)
+[[nodiscard]] inline bool is_imported(const model_item& item)
 {
   if (item.is_state()) return false;
   if (item.starts_at_zero || item.pieces.empty()) return item.is_filled;  // the second: a share of padding alone
-  for (const item_piece& piece : item.pieces)
-    if (index.find(piece.name) != nullptr) return true;
-  return false;
+  return std::ranges::any_of(item.pieces, [](const item_piece& it) { return it.stored != nullptr; });
 }
 
 /// Sets the lists of an optimizer to zeros, also where a tensor of the file has the name of a list: its type and shape
@@ -120,69 +118,25 @@ inline void begin_states_anew(std::vector<model_item>& items)
 
 }  // namespace detail
 
-/// Compares the names of a file with those of a model's values. @param names   `names(visit)` calls `visit(name,
-/// extents, is_weight, type)` for each of them
-/// @throws config_error   they do not fit
-template <class Names>
-[[nodiscard]] imported_values match_values(Names names, const stored_index& index, const import_options& options)
-{
-  imported_values result;
-  std::set<std::string_view> left;
-  for (const auto& [name, value] : index.all()) left.insert(name);
-  names([&](std::string_view name, const std::vector<std::uint64_t>& extents, bool is_weight, dtype type) {
-    const stored_value* const known = index.find(name);
-    if (known == nullptr) {
-      if (is_weight && !options.takes_part) detail::refuse_import("it does not have", name, detail::take_part);
-      if (is_weight) result.kept.emplace_back(name);
-      return;
-    }
-    left.erase(name);
-    ++result.tensors;
-    if (known->extents != extents) detail::refuse_import("another shape", name, detail::declare_alike);
-    if (!is_convertible(known->type, type)) detail::refuse_import("another element type", name, detail::declare_alike);
-  });
-  if (!left.empty() && !options.takes_part)
-    detail::refuse_import("this model does not have", *left.begin(), detail::take_part);
-  result.ignored.assign(left.begin(), left.end());
-  return result;
-}
-
 namespace detail {
 
-/// Compares a file of weights with a model. @return   the result of its import
+/// Compares a file of weights with a model, and says of each piece of its items where its bytes are.
+/// @return   the result of its import @throws config_error   they do not fit
 template <class Content>
-[[nodiscard]] imported_values match_import(Content& content, const stored_index& index, const import_options& options)
+[[nodiscard]] imported_values match_import(Content& content, const stored_index& index, const match_rules& rules)
 {
-  return match_values(
-      [&](auto visit) {
-        content.for_each_shared([&](const std::string& name, const auto& extents, std::size_t position) {
-          if (const model_item& item = content.items()[position]; !item.starts_at_zero)
-            visit(name, extents, true, item.type);
-        });
-        for (std::size_t position = 0; position < content.items().size(); ++position)
-          if (const model_item& item = content.items()[position];
-              content.is_own(position) && !item.is_state() && !item.starts_at_zero)
-            visit(item.name, item.extents, item.part != role::buffer, item.type);
-      },
-      index, options);
-}
-
-/// A share comes from the file as a whole. @throws config_error   a part of a unit would stay as it is
-template <class Content>
-void expect_whole_units(Content& content, const stored_index& index)
-{
-  std::vector<std::uint64_t> found(content.items().size());
-  std::vector<std::uint64_t> missing(content.items().size());
-  content.for_each_shared([&](const std::string& name, const auto&, std::size_t position) {
-    if (content.items()[position].starts_at_zero) return;
-    ++(index.find(name) != nullptr ? found : missing)[position];
-    if (found[position] != 0 && missing[position] != 0)
-      throw config_error{
-          error_text{} << "chunkmem: over ranks a file has all weights that lie in one unit, or none, and " << name
-                       << " makes the difference (import into one manager, save, and load that over ranks)"};
+  file_match match{index, rules};
+  content.for_each_shared([&](const std::string& name, const auto& extents, std::size_t position) {
+    if (const model_item& item = content.items()[position]; !item.starts_at_zero) match.add(name, extents, item.type);
   });
-  for (std::size_t position = 0; position < found.size(); ++position)
-    if (found[position] != 0) content.items()[position].is_filled = true;  // also a share that is nothing but padding
+  for (std::size_t position = 0; position < content.items().size(); ++position)
+    if (const model_item& item = content.items()[position];
+        content.is_own(position) && !item.is_state() && !item.starts_at_zero)
+      match.add(item.name, item.extents, item.type, item.part == role::buffer ? absence::stays : absence::refused);
+  begin_states_anew(content.items());
+  matched_names names = match.take_names();
+  settle_items(content, match, rules);
+  return {names.loaded.size(), std::move(names.begun_anew), std::move(names.ignored), {}};
 }
 
 }  // namespace detail
@@ -227,28 +181,37 @@ imported_values import_values(Model& model, const Folder& folder, std::string_vi
   content.agree_on_model();
   collective::agree_on(ranks, options.takes_part ? 1 : 0,
                        "some ranks take a part of a file, and others all of it (give all of them the same takes_part)");
+  collective::agree_on(ranks, detail::word_of_patterns(options.begins_anew, options.leaves_out),
+                       "ranks let other things begin anew or be left out (give all of them the same begins_anew and "
+                       "leaves_out)");
   collective::agree_on(ranks, options.allow_overflow ? 1 : 0,
                        "some ranks let numbers become infinite, and others do not (give all of them the same "
                        "allow_overflow)");
   std::optional<safetensors_file<typename Folder::reader>> file;
   std::optional<stored_index> index;
   imported_values result;
+  const std::string source = "the file " + std::string{file_name};
+  const detail::match_rules rules{source,
+                                  "name tensors as the file does, or let takes_part be true",
+                                  "declare the tensor as the file has it, or give it another name",
+                                  options.begins_anew,
+                                  options.leaves_out,
+                                  options.takes_part,
+                                  options.names};
   collective::all_or_none(ranks, [&] {
     file.emplace(folder.open(file_name), std::string{file_name}, options.limits);
     index.emplace(file->tensors(), file->payload());
-    result = detail::match_import(content, *index, options);
-    detail::expect_whole_units(content, *index);
-    detail::begin_states_anew(content.items());
+    result = detail::match_import(content, *index, rules);
   });
   expect_same_values(ranks, *index, *file, result.ignored);
-  const auto is_wanted = [&](const model_item& item) { return detail::is_imported(item, *index); };
   narrowing found{options.allow_overflow}, again{true};
-  detail::check_items(content, is_wanted, *index, *file, found);
+  detail::check_items(content, &detail::is_imported, *file, found);
   result.rounded = detail::sum_over_ranks(ranks, found.total());
   content.begin_fill();
   collective::all_or_none(ranks, [&] { m.content().begin_load(); });
-  detail::fill_items(content, is_wanted, *index, *file, again);
-  content.end_fill([&](const std::string& name) { return index->find(name) != nullptr; });
+  detail::fill_items(content, &detail::is_imported, *file, again);
+  content.end_fill(
+      [&](const std::string& name) { return index->find(detail::place_of(name, options.names).name) != nullptr; });
   m.content().end_load();
   return result;
 }

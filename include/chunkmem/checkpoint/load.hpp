@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/checkpoint/agreed_generation.hpp>
+#include <chunkmem/checkpoint/content_match.hpp>
 #include <chunkmem/checkpoint/generation_files.hpp>
 #include <chunkmem/checkpoint/generation_reader.hpp>
 #include <chunkmem/checkpoint/manifest.hpp>
@@ -42,6 +43,12 @@ struct load_options {
   std::uint64_t newest = UINT64_MAX;  ///< generations with higher numbers are passed over
   /// finite numbers that the type of a model's tensor does not reach become infinite; else such a load is refused
   bool allow_overflow = false;
+  /// Names, with `*` for any characters, of what the generation may lack. Weights, buffers and registered states of
+  /// these names are then as the trainer left them, and lists of an optimizer are zeros: their parameters count their
+  /// updates from the first one on. "adam/*" names the lists and the states of a kernel, "*lora*" all of some weights.
+  std::vector<std::string> begins_anew{};
+  /// The same of what counts as if the generation did not have it, whether the model has it or not.
+  std::vector<std::string> leaves_out{};
   loader_limits limits{};
 };
 
@@ -53,6 +60,7 @@ struct loaded_generation {
   std::uint64_t number = 0;                 ///< 0 after a fresh start
   std::vector<skipped_generation> skipped;  ///< newer generations that were no use, foreign ones too: why
   rounded_numbers rounded{};                ///< numbers that became zero or infinite in a narrower type
+  matched_names names{};                    ///< of the generation and the model: loaded, begun anew, ignored
 };
 
 /// Those of a list that have no higher number than `newest`.
@@ -65,83 +73,41 @@ struct loaded_generation {
 
 namespace detail {
 
-[[noreturn]] inline void refuse_model(std::string_view what, std::string_view name)
+/// The pieces of an item that stay as they are.
+[[nodiscard]] inline bool is_kept(const model_item& item, const item_piece& piece) noexcept
 {
-  throw config_error{error_text{} << "chunkmem: this checkpoint is not of this model: " << what << ": " << name
-                                  << " (declare the model, its lists and states as when it was saved)"};
+  return piece.begins_anew && !item.starts_at_zero;
 }
-
-}  // namespace detail
-
-/// Compares the tensors of a checkpoint with the tensors of a model, by name and shape.
-/// @param names   `names(visit)` calls `visit(name, extents, may_be_absent)` for each of the model, the last
-///   only where it is true   @throws config_error   they are not
-template <class Names>
-void match_names(Names names, const stored_index& from, const manifest& stored)
-{
-  const std::set<std::string_view> empty(stored.empty.begin(), stored.empty.end());
-  std::set<std::string_view> left;
-  for (const auto& [name, value] : from.all()) left.insert(name);
-  names([&](std::string_view name, const std::vector<std::uint64_t>& extents, bool may_be_absent = false) {
-    const stored_value* const known = from.find(name);
-    if (known == nullptr && !may_be_absent && !empty.contains(name)) detail::refuse_model("it does not have", name);
-    if (known == nullptr) return;
-    left.erase(name);
-    if (known->extents != extents) detail::refuse_model("another shape", name);
-  });
-  if (!left.empty()) detail::refuse_model("this model does not have", *left.begin());
-}
-
-/// Compares the versions of lists of one name. @throws config_error   they have different meanings
-template <class Manager>
-void match_lists(const Manager& m, const manifest& stored)
-{
-  m.for_each_list([&](list_id, const list_spec& spec) {
-    for (const stored_list& it : stored.lists)
-      if (it.name == spec.name && it.version != spec.version)
-        detail::refuse_model("another version of a list", it.name);
-  });
-}
-
-/// Checks that the bytes of each piece of these items are there, and have a type that converts. @throws
-/// config_error   they are not, or have not
-inline void match_items(const std::vector<model_item>& items, const stored_index& from)
-{
-  for (const model_item& item : items) {
-    bool has_any = item.is_filled;
-    for (const item_piece& piece : item.pieces) has_any = has_any || from.find(piece.name) != nullptr;
-    for (const item_piece& piece : item.pieces) {
-      const stored_value* const known = from.find(piece.name);
-      if (known == nullptr && has_any && !item.starts_at_zero)
-        detail::refuse_model("it was saved without bytes for", piece.name);
-      if (known != nullptr && !is_convertible(known->type, item.type))
-        detail::refuse_model("another element type", piece.name);
-    }
-  }
-}
-
-namespace detail {
 
 /// Writes all pieces of an item in one list. Elements between pieces, and pieces without bytes in the checkpoint,
-/// become zeros.
+/// become zeros. @param value   of a master that is not made yet: pieces that stay are made from it
 template <class Manager, element_reader Reader>
-void fill_list(Manager& m, const model_item& item, const stored_index& index, Reader& from)
+void fill_list(Manager& m, const model_item& item, Reader& from, const model_item* value = nullptr)
 {
-  with_bytes(m, item, access::write, [&](std::span<std::byte> to) {
+  const bool keeps = std::ranges::any_of(item.pieces, [&](const item_piece& it) { return is_kept(item, it); });
+  const std::size_t width = size_of(item.type);
+  const write_access how = keeps && value == nullptr ? access::read_write : access::write;
+  with_bytes(m, item, how, [&](std::span<std::byte> to) {
     std::uint64_t end = 0;  // of the pieces so far
     const auto fill_until = [&](std::uint64_t element) {
-      std::fill(to.begin() + static_cast<std::ptrdiff_t>(end * size_of(item.type)),
-                to.begin() + static_cast<std::ptrdiff_t>(element * size_of(item.type)), std::byte{0});
+      std::fill(to.begin() + static_cast<std::ptrdiff_t>(end * width),
+                to.begin() + static_cast<std::ptrdiff_t>(element * width), std::byte{0});
     };
     for (const item_piece& piece : item.pieces) {
-      const stored_value* const known = index.find(piece.name);
-      if (known == nullptr) continue;
+      std::byte* const place = to.data() + piece.begin * width;
+      if (is_kept(item, piece) && value != nullptr)
+        with_bytes(m, *value, access::read, [&](std::span<const std::byte> all) {
+          const std::size_t narrow = size_of(value->type);
+          (void)checkpoint::convert(all.subspan(piece.begin * narrow, piece.elements * narrow), value->type, place,
+                                    item.type);
+        });
+      else if (!is_kept(item, piece) && piece.stored == nullptr)
+        continue;
       fill_until(piece.begin);
-      (void)read_elements(from, *known, piece.first, piece.elements, to.data() + piece.begin * size_of(item.type),
-                          item.type);
+      if (piece.stored != nullptr) (void)read_piece(from, piece, 0, piece.elements, place, item.type);
       end = piece.begin + piece.elements;
     }
-    fill_until(to.size() / size_of(item.type));
+    fill_until(to.size() / width);
   });
 }
 
@@ -178,34 +144,35 @@ void make_value(Manager& m, const model_item& value, narrowing& found)
 /// @throws as pins, `from` and `found`
 /// @complexity   reads the saved bytes once; twice where a value with a master was saved in its own 16 bits
 template <class Manager, element_reader Reader>
-std::uint64_t fill_item(Manager& m, const model_item& item, const stored_index& index, Reader& from, narrowing& found)
+std::uint64_t fill_item(Manager& m, const model_item& item, Reader& from, narrowing& found)
 {
-  bool is_stored = item.is_filled;  // else it stays without bytes
-  bool has_value_bits = false;      // which may be those of a NaN that no rounding gives
-  for (const item_piece& piece : item.pieces)
-    if (const stored_value* const known = index.find(piece.name); known != nullptr) {
-      is_stored = true;
-      has_value_bits = has_value_bits || known->type == item.value_type;
-    }
+  bool is_stored = item.is_filled && item.pieces.empty();  // else it stays as it is
+  bool has_value_bits = false;                             // which may be those of a NaN that no rounding gives
+  for (const item_piece& piece : item.pieces) {
+    is_stored = is_stored || piece.stored != nullptr || (item.is_filled && !detail::is_kept(item, piece));
+    has_value_bits = has_value_bits || (piece.stored != nullptr && piece.stored->type == item.value_type);
+  }
   if (!is_stored) return 0;
   model_item part = item;
+  model_item value = item;
+  value.list = item.master != list_id::none ? value_list : item.list;
+  value.type = item.value_type;
   if (item.master != list_id::none) {
     part.list = item.master;
     part.type = dtype::float32;
-    detail::fill_list(m, part, index, from);
+    const bool is_made = m.is_filled(item.tensor, item.master);
+    detail::fill_list(m, part, from, is_made ? nullptr : &value);
   }
-  part.list = item.master != list_id::none ? value_list : item.list;
-  part.type = item.value_type;
   if (item.master != list_id::none && !has_value_bits)
-    detail::make_value(m, part, found);
+    detail::make_value(m, value, found);
   else
-    detail::fill_list(m, part, index, from);
+    detail::fill_list(m, value, from);
   return item.size();
 }
 
 /// Registered states as a checkpoint has them. The states themselves change last, when all else is loaded.
 ///
-///     loaded_states states{m, items, index, from};
+///     loaded_states states{m, items, from};
 ///     ...
 ///     states.put();
 class loaded_states {
@@ -213,12 +180,14 @@ class loaded_states {
   /// @param items   outlive this
   /// @throws config_error   the owner of a state refuses its bytes; and the errors of `from`
   template <class Manager, element_reader Reader>
-  loaded_states(const Manager& m, const std::vector<model_item>& items, const stored_index& index, Reader& from)
+  loaded_states(const Manager& m, const std::vector<model_item>& items, Reader& from)
   {
     for (const model_item& item : items) {
       if (!item.is_state()) continue;
-      const stored_value* const known = index.find(item.pieces.front().name);
-      if (known == nullptr && !item.may_be_absent()) continue;
+      const item_piece& piece = item.pieces.front();
+      if (piece.begins_anew && !item.count_of_all.empty()) anew_.emplace_back(item.state, item.count_of_all);
+      const stored_value* const known = piece.stored;
+      if (piece.begins_anew || (known == nullptr && !item.may_be_absent())) continue;
       std::vector<std::byte> loaded(static_cast<std::size_t>(item.size()));
       if (known != nullptr) (void)read_elements(from, *known, 0, item.size(), loaded.data(), item.type);
       const auto check = m.content().states().check_of(std::string_view{item.name}.substr(detail::state_prefix.size()));
@@ -230,26 +199,36 @@ class loaded_states {
   void put() const noexcept
   {
     for (const auto& [to, content] : all_) std::ranges::copy(content, to.begin());
+    for (const auto& [to, content] : anew_) std::ranges::copy(content, to.begin());
   }
 
  private:
+  std::vector<std::pair<std::span<std::byte>, std::span<const std::byte>>> anew_;  // counts; from the count of all
   std::vector<std::pair<std::span<std::byte>, std::vector<std::byte>>> all_;
 };
 
-/// The time in which a load writes into a manager. Where it does not end well, no tensor has bytes.
+/// The time in which a load writes into a manager. Where it does not end well, no tensor has bytes that it would have
+/// written.
 ///
-///     load_scope scope{m};
+///     load_scope scope{m, items};
 ///     fill_item(...);
 ///     scope.end();
 template <class Manager>
 class load_scope {
  public:
-  /// @throws   as content_session::begin_load
-  explicit load_scope(Manager& m) : m_{m} { m.content().begin_load(); }
+  /// @param items   of the load @throws   as content_session::begin_load
+  load_scope(Manager& m, const std::vector<model_item>& items) : m_{m}
+  {
+    for (const model_item& item : items)
+      if (!item.is_state() && !item.pieces.empty() &&
+          std::ranges::all_of(item.pieces, [&](const item_piece& it) { return detail::is_kept(item, it); }))
+        kept_.push_back(item.tensor);
+    m.content().begin_load();
+  }
   load_scope(const load_scope&) = delete;
   ~load_scope()
   {
-    if (!is_over_) m_.content().abandon_load();
+    if (!is_over_) m_.content().abandon_load(kept_);
   }
 
   void end() noexcept
@@ -260,6 +239,7 @@ class load_scope {
 
  private:
   Manager& m_;
+  std::vector<tensor_handle> kept_;
   bool is_over_ = false;
 };
 
@@ -294,21 +274,21 @@ void for_items(Content& content, Work work)
 }
 /// Fills those items that `is_wanted(item)`. @param found   takes in what values lose that are made from their masters
 template <class Content, class IsWanted, element_reader Reader>
-void fill_items(Content& content, IsWanted is_wanted, const stored_index& index, Reader& from, narrowing& found)
+void fill_items(Content& content, IsWanted is_wanted, Reader& from, narrowing& found)
 {
   narrowing of_copies{true};
   for_items(content, [&](const model_item& item) {
-    return is_wanted(item) ? fill_item(content.manager(), item, index, from, item.is_written ? found : of_copies) : 0;
+    return is_wanted(item) ? fill_item(content.manager(), item, from, item.is_written ? found : of_copies) : 0;
   });
 }
 /// Rounds what will be narrowed of those items that `is_wanted(item)`, and writes nothing.
 /// @throws config_error   on every rank: finite numbers would become infinite on one
 template <class Content, class IsWanted, element_reader Reader>
-void check_items(Content& content, IsWanted is_wanted, const stored_index& index, Reader& from, narrowing& found)
+void check_items(Content& content, IsWanted is_wanted, Reader& from, narrowing& found)
 {
   for_items(content, [&](const model_item& item) -> std::uint64_t {
     if (!item.is_written || !is_wanted(item)) return 0;
-    check_narrowing(item, index, from, found);
+    check_narrowing(item, from, found);
     return item.size();
   });
 }
@@ -328,32 +308,37 @@ template <class Ranks>
   }
 }
 
-/// Compares a model with a checkpoint. @throws config_error   it is not of this model
+/// Compares a model with a checkpoint, and says of each piece of its items where its bytes are. @return   the names of
+/// both @throws config_error   it is not of this model
 template <class Content>
-void match_content(Content& content, const stored_index& index, const manifest& stored)
+[[nodiscard]] matched_names match_content(Content& content, const stored_index& index, const manifest& stored,
+                                          const match_rules& rules)
 {
   const std::uint32_t world = content.ranks().ranks();
   find_own_items(content, index, stored);
   match_lists(content.manager(), stored);
-  const auto names = [&](auto visit) {
-    content.for_each_shared([&](const std::string& name, const auto& extents, std::size_t) { visit(name, extents); });
-    for (std::size_t position = 0; position < content.items().size(); ++position) {
-      if (!content.is_own(position)) continue;
-      const model_item& it = content.items()[position];
-      if (it.pieces.front().name == it.name) {
-        visit(it.name, it.extents, it.may_be_absent());
-        continue;
-      }
-      for (std::uint32_t rank = 0; rank < world; ++rank)
-        visit(own_name(it.name, rank, world), it.extents, it.may_be_absent());
-    }
-  };
-  match_names(names, index, stored);
-  // a share of padding alone counts as filled too
-  content.for_each_shared([&](const std::string& name, const auto&, std::size_t item) {
-    if (index.find(name) != nullptr) content.items()[item].is_filled = true;
+  file_match match{index, rules, stored.empty};
+  content.for_each_shared([&](const std::string& name, const auto& extents, std::size_t position) {
+    match.add(name, extents, content.items()[position].type);
   });
-  match_items(content.items(), index);
+  for (std::size_t position = 0; position < content.items().size(); ++position) {
+    if (!content.is_own(position)) continue;
+    const model_item& it = content.items()[position];
+    // an absent constant is zero where the file has others of its kernel
+    const bool is_known = !it.is_constant || match.has_some(it.name.substr(0, it.name.rfind('/') + 1));
+    const bool may_begin = !is_known && has_name(rules.begins_anew, it.name);
+    const absence absent = it.may_be_absent() && !may_begin ? absence::zero : absence::refused;
+    if (it.pieces.front().name == it.name) {
+      match.add(it.name, it.extents, it.type, absent);
+      continue;
+    }
+    for (std::uint32_t rank = 0; rank < world; ++rank)
+      match.add(own_name(it.name, rank, world), it.extents, it.type, absent);
+  }
+  matched_names names = match.take_names();
+  settle_items(content, match, rules);
+  match_counts(content, [&](const std::string& name) { return match.begins_anew(name); });
+  return names;
 }
 
 /// The bytes of a checkpoint on their way into a model that it was compared with. Every rank makes the same calls, and
@@ -363,11 +348,11 @@ template <class Content, class Generation>
 class matched_load {
  public:
   /// All outlive this. Nothing of the model is changed yet. @throws as loaded_states, on this rank alone
-  matched_load(Content& content, const stored_index& index, Generation& generation)
+  matched_load(Content& content, Generation& generation, const matched_names& names)
       : content_{content},
-        index_{index},
         generation_{generation},
-        states_{content.manager(), content.items(), index, generation}
+        names_{names},
+        states_{content.manager(), content.items(), generation}
   {
   }
   matched_load(const matched_load&) = delete;
@@ -379,18 +364,19 @@ class matched_load {
     const auto is_wanted = [&](const model_item& item) {
       return !item.is_state() && (with_masters || item.master == list_id::none);
     };
-    check_items(content_, is_wanted, index_, generation_, found);
+    check_items(content_, is_wanted, generation_, found);
   }
   /// Blocks go straight to their tensors, by `workers`. @throws as fill_item
   template <executor Executor>
   void fill(Executor& workers, narrowing& found)
   {
     content_.begin_fill();
-    collective::all_or_none(content_.ranks(), [&] { scope_.emplace(content_.manager()); });
+    collective::all_or_none(content_.ranks(), [&] { scope_.emplace(content_.manager(), content_.items()); });
     parallel_reader from{generation_, workers};
     fill_items(
-        content_, [](const model_item& item) { return !item.is_state(); }, index_, from, found);
-    content_.end_fill([](const std::string&) { return true; });
+        content_, [](const model_item& item) { return !item.is_state(); }, from, found);
+    content_.end_fill(
+        [&](const std::string& name) { return std::ranges::find(names_.begun_anew, name) == names_.begun_anew.end(); });
   }
   /// The model has the checkpoint. @param run   of the training that it goes on with
   void end(std::uint64_t run) noexcept
@@ -404,8 +390,8 @@ class matched_load {
   using manager_type = std::remove_reference_t<decltype(std::declval<Content&>().manager())>;
 
   Content& content_;
-  const stored_index& index_;
   Generation& generation_;
+  const matched_names& names_;
   loaded_states states_;
   std::optional<load_scope<manager_type>> scope_;
 };
@@ -418,27 +404,40 @@ class generation_load {
 
   /// All outlive this. Nothing of the model is changed yet. @param declared   its content as it is before any load
   /// @throws corrupt_data, format_error, io_error   it is not whole; the others as load; all on every rank
-  generation_load(content_type& declared, const Folder& folder, std::uint64_t number, const loader_limits& limits)
-      : content_{declared}, generation_{open_generation(content_.ranks(), folder, number, limits)}
+  generation_load(content_type& declared, const Folder& folder, std::uint64_t number, const load_options& options)
+      : content_{declared}, generation_{open_generation(content_.ranks(), folder, number, options.limits)}
   {
+    match_rules rules = of_checkpoint;
+    rules.begins_anew = options.begins_anew;
+    rules.leaves_out = options.leaves_out;
     collective::all_or_none(content_.ranks(), [&] {
       if (index_of(content_.ranks().rank()) == 0) expect_one_run(folder, number, stored().run);
       index_.emplace(generation_.generation());
-      match_content(content_, *index_, stored());
-      load_.emplace(content_, *index_, generation_);
+      names_ = match_content(content_, *index_, stored(), rules);
+      load_.emplace(content_, generation_, names_);
+      // what stays of a share goes with it where damage is found later, and an older generation could not have it again
+      if (std::ranges::any_of(content_.items(), &has_kept_and_stored)) generation_.check(0, UINT64_MAX);
     });
   }
   generation_load(const generation_load&) = delete;
 
   [[nodiscard]] const manifest& stored() const noexcept { return generation_.content(); }
   [[nodiscard]] auto& load() noexcept { return *load_; }
+  [[nodiscard]] const matched_names& names() const noexcept { return names_; }
 
  private:
+  [[nodiscard]] static bool has_kept_and_stored(const model_item& item)
+  {
+    const auto stays = [&](const item_piece& it) { return is_kept(item, it); };
+    return std::ranges::any_of(item.pieces, stays) && !std::ranges::all_of(item.pieces, stays);
+  }
+
   /// A match names and marks items of shares, so each generation is compared with a copy. A manager has no shares, and
   /// all its items are its own: nothing of them changes.
   std::conditional_t<is_manager<Model>, content_type&, content_type> content_;
   generation_reader<Folder> generation_;
   std::optional<stored_index> index_;
+  matched_names names_;
   std::optional<matched_load<content_type, generation_reader<Folder>>> load_;
 };
 
@@ -481,6 +480,9 @@ class model_load {
     collective::agree_on(ranks, options_.allow_overflow ? 1 : 0,
                          "some ranks let numbers become infinite, and others do not (give all of them the same "
                          "allow_overflow)");
+    collective::agree_on(ranks, detail::word_of_patterns(options_.begins_anew, options_.leaves_out),
+                         "ranks let other things begin anew or be left out (give all of them the same begins_anew and "
+                         "leaves_out)");
     collective::agree_on(ranks, options_.newest, "ranks were given other values of newest (give all of them the same)");
   }
   /// Those that rank 0 sees, newest first. @param with_foreign   see all_generations_in
@@ -492,10 +494,12 @@ class model_load {
   void open(std::uint64_t number)
   {
     found_ = narrowing{options_.allow_overflow};
-    now_.emplace(content_, folder_, number, options_.limits);
+    now_.emplace(content_, folder_, number, options_);
     now_->load().check(found_, false);
   }
   [[nodiscard]] const manifest& stored() const noexcept { return now_->stored(); }
+  /// Of that generation and the model.
+  [[nodiscard]] const matched_names& names() const noexcept { return now_->names(); }
   template <executor Executor>
   void fill(Executor& workers)
   {
@@ -530,6 +534,7 @@ template <class Loading, executor Executor>
                    result.number = number;
                  })) {
     result.rounded = loading.rounded();
+    result.names = loading.names();
     return result;
   }
   if (!options.allow_fresh_start || has_own) refuse_folder(result.skipped, has_own);

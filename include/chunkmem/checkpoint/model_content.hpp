@@ -26,6 +26,8 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
+struct stored_value;
+
 /// Elements of a stored tensor that lie in an item, one after the other.
 ///
 ///     for (const item_piece& it : item.pieces) std::cout << it.elements << " of " << it.name << '\n';
@@ -35,6 +37,10 @@ struct item_piece {
   std::uint64_t first = 0;             ///< element of it
   std::uint64_t elements = 0;
   std::uint64_t begin = 0;  ///< element of the item
+  // In a load:
+  const stored_value* stored = nullptr;  ///< where the file has the tensor; null: it does not
+  bool is_transposed = false;            ///< the file has its columns as rows
+  bool begins_anew = false;              ///< it is not taken from the file
 
   [[nodiscard]] bool is_whole() const { return elements == size_of_tensor(dtype::uint8, extents).count(); }
 };
@@ -51,10 +57,12 @@ struct model_item {
   role part = role::parameter;
   list_id master = list_id::none;  ///< of a value in 16 bits: the list that it is made from, if there is one
   dtype value_type = dtype::float32;
-  bool is_filled = true;         ///< it holds bytes now
-  bool starts_at_zero = false;   ///< without bytes it reads as zeros
-  std::span<std::byte> state{};  ///< of a registered state: the caller's bytes
-  bool is_constant = false;      ///< a load leaves the state as it is
+  bool is_filled = true;                      ///< it holds bytes now
+  bool starts_at_zero = false;                ///< without bytes it reads as zeros
+  std::span<std::byte> state{};               ///< of a registered state: the caller's bytes
+  bool is_constant = false;                   ///< a load leaves the state as it is
+  std::span<const std::byte> count_of_all{};  ///< of a number of one parameter: the number where its lists begin anew
+  std::size_t length_of_tensor = 0;           ///< of a number of one parameter: the name ends with that of its tensor
   /// its saved pieces, in their order: the item itself; for a rank's share, runs of tensors
   std::vector<item_piece> pieces{};
   bool is_written = true;  ///< by this rank: another has the same bytes
@@ -62,6 +70,14 @@ struct model_item {
   [[nodiscard]] bool is_state() const noexcept { return state.data() != nullptr; }
   /// A registered number of one parameter, or a constant: a checkpoint that does not name it has zeros.
   [[nodiscard]] bool may_be_absent() const noexcept { return is_state() && starts_at_zero; }
+  /// Of a number of one parameter: lists that it counts updates of begin with it, "adam/".
+  [[nodiscard]] std::string_view kernel_prefix() const noexcept
+  {
+    std::string_view registered{name};
+    registered.remove_prefix(name_rules::state_prefix.size());
+    registered.remove_suffix(length_of_tensor + 1);
+    return registered.substr(0, registered.rfind('/') + 1);
+  }
   /// A save leaves it out. @pre may_be_absent()
   [[nodiscard]] bool is_zero() const noexcept
   {
@@ -178,22 +194,25 @@ void expect_between(const Manager& m)
 template <class Manager, class ForEachParameter>
 void add_states_by_tensor(Manager& m, ForEachParameter for_each_parameter, std::vector<model_item>& items)
 {
-  m.content().states().for_each_by_tensor([&](std::string_view name, missed_updates& missed) {
-    std::size_t tensors = 0;
-    for_each_parameter(
-        [&](std::uint32_t which, const std::string&) { tensors = std::max(tensors, which + std::size_t{1}); });
-    missed.make_room(tensors);
-    for_each_parameter([&](std::uint32_t which, const std::string& of) {
-      model_item state{std::string{name} + '/' + of, dtype::uint8, {}};
-      if (missed.of(which) != 0) name_rules::expect_state(state.name);  // others are not written
-      state.name.insert(0, state_prefix);
-      state.state = missed.bytes_of(which);
-      state.extents = {state.state.size()};
-      state.tensor.id = tensor_id{which};
-      state.starts_at_zero = true;
-      items.push_back(std::move(state));
-    });
-  });
+  m.content().states().for_each_by_tensor(
+      [&](std::string_view name, missed_updates& missed, std::span<const std::byte> all) {
+        std::size_t tensors = 0;
+        for_each_parameter(
+            [&](std::uint32_t which, const std::string&) { tensors = std::max(tensors, which + std::size_t{1}); });
+        missed.make_room(tensors);
+        for_each_parameter([&](std::uint32_t which, const std::string& of) {
+          model_item state{std::string{name} + '/' + of, dtype::uint8, {}};
+          if (missed.of(which) != 0) name_rules::expect_state(state.name);  // others are not written
+          state.name.insert(0, state_prefix);
+          state.state = missed.bytes_of(which);
+          state.extents = {state.state.size()};
+          state.tensor.id = tensor_id{which};
+          state.starts_at_zero = true;
+          state.count_of_all = all;
+          state.length_of_tensor = of.size();
+          items.push_back(std::move(state));
+        });
+      });
 }
 
 /// All items that a checkpoint of this manager would hold, in the order in which they are written. Gradients are not

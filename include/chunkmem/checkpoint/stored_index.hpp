@@ -43,7 +43,10 @@ struct stored_run {
 struct stored_value {
   dtype type = dtype::float32;
   std::vector<std::uint64_t> extents;
-  std::vector<stored_run> runs;  ///< in the order of elements, without gaps
+  std::vector<stored_run> runs;           ///< in the order of elements, without gaps
+  const foreign_type* foreign = nullptr;  ///< the element type where this library lacks it: nothing can be read then
+
+  [[nodiscard]] std::string_view type_name() const noexcept { return stored_name_of(type, foreign); }
 };
 
 /// The name of elements [first, end) of a tensor in files.
@@ -137,15 +140,17 @@ class stored_index {
     const std::optional<part_label> part = part_of_name(stored.name);
     if (!part || !divided_.contains(part->tensor)) {
       where.elements = elements_of(stored.extents);
-      return add(stored.name, {stored.type, stored.extents, {where}});
+      return add(stored.name, {stored.type, stored.extents, {where}, stored.foreign});
     }
     stored_value& value = tensors_.find(part->tensor)->second;
     where.first = part->first;
     where.elements = part->end - part->first;
     if (stored.extents != std::vector{where.elements})
       refuse(part->tensor, "a part has another size than its name says");
-    if (!value.runs.empty() && value.type != stored.type) refuse(part->tensor, "its parts have several element types");
+    if (!value.runs.empty() && value.type_name() != stored_name_of(stored.type, stored.foreign))
+      refuse(part->tensor, "its parts have several element types");
     value.type = stored.type;
+    value.foreign = stored.foreign;
     value.runs.push_back(where);
   }
 
@@ -168,10 +173,6 @@ class stored_index {
     }
     if (next != elements_of(it.extents)) refuse(name, "a part is missing or too much, from element", next);
   }
-  [[nodiscard]] static std::uint64_t elements_of(const std::vector<std::uint64_t>& extents)
-  {
-    return size_of_tensor(dtype::uint8, extents).count();
-  }
   [[noreturn]] static void refuse(std::string_view name, std::string_view why, std::optional<std::uint64_t> at = {})
   {
     error_text text;
@@ -189,6 +190,12 @@ class stored_index {
 {
   const auto is_real = [](dtype type) { return type == dtype::float32 || is_16_bit(type); };
   return from == to || (is_real(from) && is_real(to));
+}
+
+/// The elements of a stored tensor can be read as others.
+[[nodiscard]] inline bool is_convertible(const stored_value& from, dtype to) noexcept
+{
+  return from.foreign == nullptr && is_convertible(from.type, to);
 }
 
 /// Counts of the numbers that rounding has lost.
@@ -286,6 +293,31 @@ rounded_numbers read_elements(Reader& from, const stored_value& it, std::uint64_
   return lost;
 }
 
+/// Elements [first, first + elements) of a piece, in the order of the model. @pre, @throws as read_elements; the piece
+/// is stored
+/// @complexity   of a piece that the file has transposed: a read for each of its columns; memory: one column
+template <element_reader Reader>
+rounded_numbers read_piece(Reader& from, const item_piece& piece, std::uint64_t first, std::uint64_t elements,
+                           std::byte* to, dtype type)
+{
+  first += piece.first;
+  if (!piece.is_transposed || elements == 0) return read_elements(from, *piece.stored, first, elements, to, type);
+  const std::uint64_t columns = piece.extents[1], rows = piece.extents[0], end = first + elements;
+  const std::uint64_t first_row = first / columns, last_row = (end - 1) / columns;
+  const std::size_t width = size_of(type);
+  std::vector<std::byte> column(static_cast<std::size_t>(last_row - first_row + 1) * width);
+  rounded_numbers lost;
+  for (std::uint64_t at = 0; at < columns; ++at) {
+    const std::uint64_t begin = first_row + (first_row * columns + at < first ? 1 : 0);
+    const std::uint64_t stop = last_row + (last_row * columns + at < end ? 1 : 0);
+    if (begin >= stop) continue;
+    lost += read_elements(from, *piece.stored, at * rows + begin, stop - begin, column.data(), type);
+    for (std::uint64_t row = begin; row < stop; ++row)
+      std::memcpy(to + (row * columns + at - first) * width, column.data() + (row - begin) * width, width);
+  }
+  return lost;
+}
+
 /// Counts what rounding to a narrower type makes of the numbers of a load, an import or an export, and refuses it where
 /// finite numbers would become infinite.
 ///
@@ -323,18 +355,16 @@ class narrowing {
 /// @param found   takes them in, if this rank writes them   @throws as `from`; config_error as `found`
 /// @complexity   reads what is narrowed, and nothing else
 template <element_reader Reader>
-void check_narrowing(const model_item& item, const stored_index& index, Reader& from, narrowing& found)
+void check_narrowing(const model_item& item, Reader& from, narrowing& found)
 {
-  constexpr std::uint64_t at_once = 8192;
   std::vector<std::byte> made;
   for (const item_piece& piece : item.pieces) {
-    const stored_value* const known = index.find(piece.name);
-    if (known == nullptr || !is_narrower(item.value_type, known->type)) continue;
+    if (piece.stored == nullptr || !is_narrower(item.value_type, piece.stored->type)) continue;
+    const std::uint64_t at_once = piece.is_transposed ? std::uint64_t{1} << 20 : 8192;  // fewer reads of columns
     made.resize(at_once * size_of(item.value_type));
     rounded_numbers of;
     for (std::uint64_t done = 0; done < piece.elements; done += at_once)
-      of += read_elements(from, *known, piece.first + done, std::min(at_once, piece.elements - done), made.data(),
-                          item.value_type);
+      of += read_piece(from, piece, done, std::min(at_once, piece.elements - done), made.data(), item.value_type);
     found.add(piece.name, of, item.value_type);
   }
 }

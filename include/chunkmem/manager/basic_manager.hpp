@@ -75,6 +75,12 @@ class basic_manager {
   using engine_type = engine<Backend, Rules, Eviction, Transfer, Mover, Sink, Checks>;
   template <pinned_element Element>
   using pin_type = pin<Element, engine_type>;
+  /// A pin of any element type that is kept and no more: the bytes stay in place while it lives.
+  ///
+  ///     std::vector<manager<backend::host_arena>::kept_pin> pins;
+  ///     pins.emplace_back(m.acquire(weight, access::read));  // of float
+  ///     pins.emplace_back(m.acquire(table, access::read));   // of bf16
+  using kept_pin = holder<engine_type, access_token>;
   using place_type = typename Checks::part::place_type;  ///< where in the trainer a call stands; empty without checks
   using state_tiers_type = state_tiers<Placement>;
 

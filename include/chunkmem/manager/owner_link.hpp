@@ -128,7 +128,8 @@ class holder {
 ///
 /// An iteration ends with its scope, or by `end()`, which may throw. If an exception ends it, its record stays as it
 /// was. An iteration of several micro-batches names each of them by `pass`. If one is missing, `end()` throws; after
-/// the end of a scope, the next iteration or optimizer step does. The record stays as it was then, too.
+/// the end of a scope, the next iteration or optimizer step does. The record stays as it was then, too. Move-only: one
+/// that was moved from is over.
 /// @code
 /// auto it = m.iteration("train", 2);
 /// for (std::uint32_t batch = 0; batch < 2; ++batch) {
@@ -149,24 +150,34 @@ class iteration {
     ++link.holders;
     named().begin(micro_batches);
   }
-  iteration(const iteration&) = delete;
-  iteration& operator=(const iteration&) = delete;
-  ~iteration()
+  iteration(iteration&& other) noexcept
+      : link_{std::exchange(other.link_, nullptr)},
+        micro_batches_{other.micro_batches_},
+        exceptions_{other.exceptions_},
+        real_{other.real_},
+        over_{other.over_}
   {
-    try {
-      const bool complete = std::uncaught_exceptions() <= exceptions_;
-      if (finish(complete) && complete && !named().is_complete()) named().keep();
-    } catch (...) {  // no room for a changed record: the one before it stays, if there is one
-    }
-    if (--link_->holders == 0 && link_->engine == nullptr) delete link_;
   }
+  /// The iteration that was here ends first, as at the end of its scope.
+  iteration& operator=(iteration&& other) noexcept
+  {
+    if (this == &other) return *this;
+    leave();
+    link_ = std::exchange(other.link_, nullptr);
+    micro_batches_ = other.micro_batches_;
+    exceptions_ = other.exceptions_;
+    real_ = other.real_;
+    over_ = other.over_;
+    return *this;
+  }
+  ~iteration() { leave(); }
 
   /// From here on the trainer is in this pass of this micro-batch.
   /// @throws usage_error   there is no such micro-batch, or the iteration is over; and what a source of
   ///   watch_external_memory throws
   void pass(chunkmem::pass during, std::uint32_t micro_batch = 0)
   {
-    expects(!over_ && link_->engine != nullptr, "a pass was named after its iteration had ended");
+    expect_open();
     if (micro_batch >= micro_batches_)
       throw usage_error{error_text{} << "chunkmem: micro-batch " << micro_batch
                                      << " of an iteration that was begun with " << micro_batches_
@@ -177,8 +188,13 @@ class iteration {
     link_->engine->external_memory().sample();
   }
 
+  /// @throws usage_error   it is over, or was moved from
+  void expect_open() const { expects(is_open(), "a pass was named after its iteration had ended"); }
   /// It was begun by the manager that made this tensor.
-  [[nodiscard]] bool is_of(tensor_handle wanted) const noexcept { return wanted.owner == link_->owner(); }
+  [[nodiscard]] bool is_of(tensor_handle wanted) const noexcept
+  {
+    return link_ != nullptr && wanted.owner == link_->owner();
+  }
 
   /// Ends it now. @throws std::bad_alloc   no room for a changed record: the one before it stays, if there is one
   /// @throws usage_error   it was begun with more micro-batches than were named: it has ended
@@ -189,10 +205,22 @@ class iteration {
 
  private:
   [[nodiscard]] auto& named() const noexcept { return link_->engine->gradients().micro_batches(); }
+  [[nodiscard]] bool is_open() const noexcept { return link_ != nullptr && !over_ && link_->engine != nullptr; }
+  void leave() noexcept
+  {
+    if (link_ == nullptr) return;
+    try {
+      const bool complete = std::uncaught_exceptions() <= exceptions_;
+      if (finish(complete) && complete && !named().is_complete()) named().keep();
+    } catch (...) {  // no room for a changed record: the one before it stays, if there is one
+    }
+    if (--link_->holders == 0 && link_->engine == nullptr) delete link_;
+    link_ = nullptr;
+  }
   /// @return   it had not ended before
   bool finish(bool complete)
   {
-    if (over_ || link_->engine == nullptr) return false;
+    if (!is_open()) return false;
     over_ = true;
     named().end();
     if (!real_) return true;

@@ -85,12 +85,13 @@ class registered_states {
       if (named.by_tensor == nullptr)
         visit(std::string_view{named.name}, has_owner(named) ? named.content : std::span<std::byte>{});
   }
-  /// Calls `visit(name, numbers)` for each that has a number for each parameter, where its owner is there.
+  /// Calls `visit(name, numbers, content)` for each that has a number for each parameter, where its owner is there.
   template <class Visit>
   void for_each_by_tensor(Visit visit) const
   {
     for (const named_state& named : states_)
-      if (named.by_tensor != nullptr && has_owner(named)) visit(std::string_view{named.name}, *named.by_tensor);
+      if (named.by_tensor != nullptr && has_owner(named))
+        visit(std::string_view{named.name}, *named.by_tensor, named.content);
   }
   /// Throws config_error where loaded bytes cannot be right for the state of this name. Null: any bytes can.
   [[nodiscard]] auto check_of(std::string_view name) const noexcept -> void (*)(std::span<const std::byte>)

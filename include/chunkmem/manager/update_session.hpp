@@ -271,12 +271,20 @@ class content_session {
     gradients_->consume_all();
   }
   void end_load() noexcept { engine_->gradients().end_load(); }
-  /// A load failed: all tensors lose their bytes, so that nobody reads any that were not proven. A read is a
-  /// usage_error until the tensor is written, or a load gets through; lists that start at zero read as zeros.
-  /// @pre   begin_load()
-  void abandon_load() noexcept
+  /// A load failed: tensors lose their bytes, so that nobody reads any that were not proven. A read is a usage_error
+  /// until the tensor is written, or a load gets through; lists that start at zero read as zeros.
+  /// @param kept   tensors that it would not have written   @pre   begin_load()
+  void abandon_load(std::span<const tensor_handle> kept = {}) noexcept
   {
-    for (const slot_id it : engine_->tensors().slot_ids()) {
+    const registry& tensors = engine_->tensors();
+    const auto stays = [&](slot_id it) {
+      return std::ranges::any_of(kept, [&](const tensor_handle& of) {
+        const slot_id value = tensors.value_slot(of.id);
+        return it == value || it == tensors.master_of(value);
+      });
+    };
+    for (const slot_id it : tensors.slot_ids()) {
+      if (stays(it)) continue;
       try {
         engine_->drop(it);
       } catch (...) {  // a device that is lost has nothing that could be read

@@ -298,7 +298,7 @@ struct step_progress {
   void for_each_state(Visit visit)
   {
     visit(restart_state{"updates", std::as_writable_bytes(std::span{&number, 1}), &check});
-    visit(restart_state{"missed", {}, &check, &missed});
+    visit(restart_state{"missed", std::as_writable_bytes(std::span{&number, 1}), &check, &missed});
   }
 
  private:

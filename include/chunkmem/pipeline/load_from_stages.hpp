@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/checkpoint/content_match.hpp>
 #include <chunkmem/checkpoint/generation_files.hpp>
 #include <chunkmem/checkpoint/generation_reader.hpp>
 #include <chunkmem/checkpoint/load.hpp>
@@ -40,8 +41,10 @@ struct load_from_stages_options {
   /// Names of two copies of a tied weight. A checkpoint has one or both, and so have the stages. A copy that the
   /// checkpoint lacks is filled from the other one
   std::vector<std::pair<std::string, std::string>> copies{};
-  std::uint64_t newest = UINT64_MAX;  ///< generations with higher numbers are passed over
-  bool allow_overflow = false;        ///< as load_options
+  std::uint64_t newest = UINT64_MAX;       ///< generations with higher numbers are passed over
+  bool allow_overflow = false;             ///< as load_options
+  std::vector<std::string> begins_anew{};  ///< as load_options
+  std::vector<std::string> leaves_out{};   ///< as load_options
   checkpoint::loader_limits limits{};
 };
 
@@ -61,7 +64,8 @@ template <file_folder Folder>
 class saved_stages {
  public:
   /// @throws as generation_reader and stored_index; config_error   folders of several trainings, or a tensor is in two
-  saved_stages(std::span<const Folder> folders, std::uint64_t generation, const checkpoint::loader_limits& limits)
+  saved_stages(std::span<const Folder> folders, std::uint64_t generation, const checkpoint::loader_limits& limits,
+               std::span<const std::string> leaves_out)
   {
     for (const Folder& folder : folders) {
       const checkpoint::manifest& content = readers_.emplace_back(folder, generation, limits).content();
@@ -75,7 +79,8 @@ class saved_stages {
       for (const std::string& name : content.empty) expect_new(empty_.insert(name).second, name);
       const checkpoint::stored_index& table = tables_.emplace_back(readers_.back().generation());
       for (const std::string_view name : all_.join(table, files_)) expect_new(false, name);
-      for (const auto& [name, value] : table.all()) names_.insert(name);
+      for (const auto& [name, value] : table.all())
+        (checkpoint::detail::has_name(leaves_out, name) ? left_out_ : names_).insert(name);
       first_file_.push_back(files_);
       files_ += static_cast<std::uint32_t>(content.files.size());
     }
@@ -95,6 +100,8 @@ class saved_stages {
   [[nodiscard]] const auto& readers() const noexcept { return readers_; }
   /// The names of all tensors and states with bytes, each once.
   [[nodiscard]] const std::set<std::string_view>& names() const noexcept { return names_; }
+  /// Those that count as if they were not there.
+  [[nodiscard]] std::vector<std::string> left_out() const { return {left_out_.begin(), left_out_.end()}; }
   [[nodiscard]] stored_name split(std::string_view name) const
   {
     std::size_t longest = 0;
@@ -162,6 +169,7 @@ class saved_stages {
   std::uint32_t files_ = 0;                // of all folders so far
   checkpoint::stored_index all_{std::vector<checkpoint::stored_tensor>{}, 0};
   std::set<std::string_view> names_;
+  std::set<std::string_view> left_out_;
   std::set<std::string, std::less<>> empty_;
   std::set<std::string> lists_;
 };
@@ -186,12 +194,18 @@ class stage_content {
     for (const auto& reader : saved.readers()) checkpoint::match_lists(m, reader.content());
     for (checkpoint::model_item& item : checkpoint::detail::items_of(m))
       item.is_state() ? match_state(std::move(item)) : match_tensor(std::move(item));
+    checkpoint::detail::match_counts(*this, [&](const std::string& name) {
+      return std::ranges::find(names_.begun_anew, name) != names_.begun_anew.end();
+    });
   }
 
   /// All stages.
   [[nodiscard]] Ranks& ranks() const noexcept { return stages_; }
   [[nodiscard]] Manager& manager() const noexcept { return m_; }
   [[nodiscard]] const std::vector<checkpoint::model_item>& items() const noexcept { return items_; }
+  [[nodiscard]] std::vector<checkpoint::model_item>& items() noexcept { return items_; }
+  /// Of this stage and the save.
+  [[nodiscard]] const checkpoint::matched_names& names() const noexcept { return names_; }
   void begin_fill() {}
   template <class IsFilled>
   void end_fill(IsFilled)
@@ -205,6 +219,7 @@ class stage_content {
   {
     const std::string_view name = std::string_view{item.name}.substr(checkpoint::detail::state_prefix.size());
     const std::string stored = stored_name_of(item);
+    if (!saved_.names().contains(stored) && !item.may_be_absent() && begin_anew(item)) return;
     if (!stored.empty()) {  // else it is zero there
       const std::vector<std::byte> loaded = saved_.state(item, stored);
       const auto is_zero = [](std::byte it) { return it == std::byte{0}; };
@@ -212,7 +227,8 @@ class stage_content {
         throw config_error{
             "a version of the weights was saved before its update was done, which other stages cannot go on with (save "
             "behind the update)"};
-      item.pieces.front().name = stored;
+      item.pieces.front().stored = saved_.index().find(stored);
+      names_.loaded.push_back(item.name);
       taken_.insert(stored);
     }
     items_.push_back(std::move(item));
@@ -237,8 +253,17 @@ class stage_content {
     const std::vector<std::string> names = names_of(list, tensor);
     if (take(item, names)) return;
     if (is_version(item) && take(item, names_of("", tensor))) return;  // was not kept: the newest weights
-    if (std::ranges::none_of(names, [&](const std::string& it) { return saved_.is_empty(it); }))
-      checkpoint::detail::refuse_model("it does not have", item.name);
+    if (std::ranges::any_of(names, [&](const std::string& it) { return saved_.is_empty(it); })) return;
+    if (!begin_anew(item)) checkpoint::detail::refuse_model("it does not have", item.name);
+  }
+  /// @return   false where the options do not allow it
+  bool begin_anew(const checkpoint::model_item& item)
+  {
+    if (!checkpoint::detail::has_name(options_.begins_anew, item.name)) return false;
+    items_.push_back(item);
+    items_.back().pieces.front().begins_anew = true;
+    names_.begun_anew.push_back(item.name);
+    return true;
   }
   [[nodiscard]] static bool is_default_name(std::string_view name)
   {
@@ -261,12 +286,12 @@ class stage_content {
   }
   bool take_named(checkpoint::model_item item, const std::string& name)
   {
-    const checkpoint::stored_value* const found = saved_.index().find(name);
+    const checkpoint::stored_value* const found = saved_.names().contains(name) ? saved_.index().find(name) : nullptr;
     if (found == nullptr) return false;
     if (found->extents != item.extents) checkpoint::detail::refuse_model("another shape", name);
-    if (!checkpoint::is_convertible(found->type, item.type))
-      checkpoint::detail::refuse_model("another element type", name);
-    item.pieces.front().name = name;
+    if (!checkpoint::is_convertible(*found, item.type)) checkpoint::detail::refuse_model("another element type", name);
+    item.pieces.front().stored = found;
+    names_.loaded.push_back(item.name);
     items_.push_back(std::move(item));
     taken_.insert(name);
     return true;
@@ -286,6 +311,7 @@ class stage_content {
   const load_from_stages_options& options_;
   std::vector<checkpoint::model_item> items_;
   std::set<std::string, std::less<>> taken_;
+  checkpoint::matched_names names_;
 };
 
 /// How many stages take each name of a save. Every stage calls it. @throws comm_error
@@ -420,6 +446,9 @@ checkpoint::loaded_generation load_from_stages(Ranks& stages, Manager& m, std::s
       !requires { m.ranks(); }, "chunkmem: replicas of a stage load into as many stages as saved (load_stages)");
   collective::agree_on(stages, folders.size(),
                        "stages were given other folders to load from (give all of them the same)");
+  collective::agree_on(stages, checkpoint::detail::word_of_patterns(options.begins_anew, options.leaves_out),
+                       "stages let other things begin anew or be left out (give all of them the same begins_anew and "
+                       "leaves_out)");
   collective::all_or_none(stages, [&] { checkpoint::detail::older_check_of(m).wait(); });
   checkpoint::loaded_generation found;
   for (std::uint64_t up_to = options.newest;;) {
@@ -445,7 +474,7 @@ checkpoint::loaded_generation load_from_stages(Ranks& stages, Manager& m, std::s
       collective::all_or_none(stages, [&] {
         m.content().states().expect_whole();
         m.content().expect_unpinned();
-        saved.emplace(folders, number, options.limits);
+        saved.emplace(folders, number, options.limits, options.leaves_out);
       });
       detail::expect_same_folders(stages, *saved);
       collective::all_or_none(stages, [&] { content.emplace(stages, m, *saved, options); });
@@ -453,10 +482,12 @@ checkpoint::loaded_generation load_from_stages(Ranks& stages, Manager& m, std::s
       std::optional<
           checkpoint::detail::matched_load<detail::stage_content<Ranks, Manager, Folder>, detail::saved_stages<Folder>>>
           loading;
-      collective::all_or_none(stages, [&] { loading.emplace(*content, saved->index(), *saved); });
+      collective::all_or_none(stages, [&] { loading.emplace(*content, *saved, content->names()); });
       checkpoint::narrowing narrowed{options.allow_overflow}, again{true};
       loading->check(narrowed, true);
       found.rounded = narrowed.total();
+      found.names = content->names();
+      found.names.ignored = saved->left_out();
       loading->fill(workers, again);
       loading->end(0);  // its saves go to new folders
     };

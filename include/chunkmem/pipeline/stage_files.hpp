@@ -484,6 +484,9 @@ checkpoint::loaded_generation load_stages(Ranks& stages, Manager& m, const Folde
   collective::agree_on(stages, options.allow_overflow ? 1 : 0,
                        "some stages let numbers become infinite, and others do not (give all of them the same "
                        "allow_overflow)");
+  collective::agree_on(stages, checkpoint::detail::word_of_patterns(options.begins_anew, options.leaves_out),
+                       "stages let other things begin anew or be left out (give all of them the same begins_anew and "
+                       "leaves_out)");
   checkpoint::model_load loading{m, folder, options};
   collective::all_or_none(stages, [&] { loading.prepare(); });
   detail::stage_folders folders{stages, m, folder};
@@ -507,6 +510,7 @@ checkpoint::loaded_generation load_stages(Ranks& stages, Manager& m, const Folde
     if (!checkpoint::try_newest({number}, found.skipped, attempt)) continue;
     found.number = number;
     found.rounded = loading.rounded();
+    found.names = loading.names();
     return found;
   }
   const bool has_own = !checkpoint::generations_up_to(options.newest, own.common()).empty();

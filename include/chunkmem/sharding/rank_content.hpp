@@ -89,7 +89,8 @@ class rank_content {
       const std::uint64_t share = model_.plan().share_elements(unit_of_[index]);
       for (const std::uint32_t planned : model_.plan().units()[unit_of_[index]].tensors) {
         const std::uint64_t first = model_.plan().place(planned).first;
-        if (first / share == (first + model_.plan().elements(planned) - 1) / share) continue;
+        const std::uint64_t elements = model_.plan().elements(planned);
+        if (elements == 0 || first / share == (first + elements - 1) / share) continue;
         const std::uint32_t tensor = model_.tensor_of_plan(planned);
         visit(prefix(index) + model_.name_of(tensor), checkpoint::detail::extents_of(model_.extents_of(tensor)));
       }

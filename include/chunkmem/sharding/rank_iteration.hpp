@@ -23,7 +23,7 @@ class rank_iteration {
  public:
   /// @param begin   `begin()`: the iteration of the rank's manager, made in place
   template <class Begin>
-  rank_iteration(Model& model, Begin begin) : model_{model}, inner_{begin()}
+  rank_iteration(Model& model, Begin begin) : model_{&model}, inner_{begin()}
   {
   }
 
@@ -31,23 +31,24 @@ class rank_iteration {
   /// again to go on
   void pass(chunkmem::pass during, std::uint32_t micro_batch = 0)
   {
+    inner_.expect_open();
     // again where it threw: other ranks wait for its sums
-    if (micro_batch_ != micro_batch) model_.end_micro_batch();
+    if (micro_batch_ != micro_batch) model_->end_micro_batch();
     micro_batch_ = micro_batch;
     inner_.pass(during, micro_batch);
   }
   /// It was begun by the model that made this tensor, or whose rank's manager did.
-  [[nodiscard]] bool is_of(tensor_handle wanted) const noexcept { return model_.has(wanted) || inner_.is_of(wanted); }
+  [[nodiscard]] bool is_of(tensor_handle wanted) const noexcept { return model_->has(wanted) || inner_.is_of(wanted); }
   /// As iteration's; it waits for no other rank. @throws comm_error   the work of ranks is known to have failed: the
   /// iteration has ended, and no bytes of it are worth anything
   void end()
   {
     inner_.end();
-    model_.check();
+    model_->check();
   }
 
  private:
-  Model& model_;
+  Model* model_;
   inner_type inner_;
   std::uint32_t micro_batch_ = 0;
 };

@@ -121,7 +121,7 @@ class unit_plan {
     return units_[index].elements / division_.shares;
   }
   /// Calls `visit(part)` for what a rank owns of each tensor of a unit, where that is not nothing, in the order of
-  /// places.
+  /// places. A tensor without elements has one owner too: the rank that owns its place.
   template <class Visit>
   void for_each_part(std::uint32_t index, rank_id rank, Visit visit) const
   {
@@ -129,7 +129,8 @@ class unit_plan {
       const std::uint64_t place = tensors_[tensor].place.first;
       const std::uint64_t begin = std::max(place, share_begin(index, rank));
       const std::uint64_t end = std::min(place + tensors_[tensor].elements, share_end(index, rank));
-      if (begin < end) visit(tensor_part{tensor, begin - place, begin, end - begin});
+      const bool owns_place = tensors_[tensor].elements == 0 && begin == place && place < share_end(index, rank);
+      if (begin < end || owns_place) visit(tensor_part{tensor, begin - place, begin, end - begin});
     }
   }
   /// All of them. Allocates.
@@ -176,7 +177,9 @@ class unit_plan {
     for (std::size_t index = first; index < tensors_.size(); ++index) {
       if (!are_alike(tensors_[index], kind)) continue;
       members.push_back(index);
-      sizes.push_back(align_up(bytes{tensors_[index].elements}, bytes{measure_block}) * size);
+      // one without elements has a place too, so that one rank owns it
+      const std::uint64_t elements = std::max(tensors_[index].elements, std::uint64_t{1});
+      sizes.push_back(align_up(bytes{elements}, bytes{measure_block}) * size);
     }
     std::vector<chunk_place> places(sizes.size());
     Layout layout = layout_;

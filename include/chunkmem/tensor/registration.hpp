@@ -25,8 +25,9 @@ struct restart_state {
   std::span<std::byte> content;  ///< part of the owner, which stays where it is
   /// Throws config_error where loaded bytes cannot be right. Null: any bytes can.
   void (*check)(std::span<const std::byte> loaded) = nullptr;
-  /// Or a number for each parameter instead of a content: a checkpoint holds those that are not zero, each under
-  /// `name` and the name of its tensor. Part of the owner too.
+  /// Or a number for each parameter: a checkpoint holds those that are not zero, each under `name` and the name of its
+  /// tensor. Part of the owner too. The content, if any, is that of another state then: the number of a parameter whose
+  /// lists begin anew in a load.
   missed_updates* by_tensor = nullptr;
   /// The content never changes: a load gives what it finds to `check`, and leaves the content. A checkpoint without it
   /// counts as zeros, and zeros are not written.

@@ -39,12 +39,14 @@ inline constexpr std::size_t role_count = 7;
   return names[static_cast<std::size_t>(part)];
 }
 
-/// Extents of a tensor, row-major, at most six.
+/// Extents of a tensor, row-major, at most six. A single number has none, and an extent of zero makes a tensor without
+/// elements, whose pins are empty.
 ///
 ///     const shape weight{1'024, 4'096};
 ///     const std::uint64_t elements = weight.elements();  // 4194304
+///     const shape number{};                              // one element
 ///
-/// @throws usage_error     more than six extents, or one of them is zero
+/// @throws usage_error     more than six extents
 /// @throws size_overflow   the number of elements needs more than 64 bits
 class shape {
  public:
@@ -54,11 +56,9 @@ class shape {
 
   explicit constexpr shape(std::span<const std::uint64_t> extents) : rank_{extents.size()}
   {
-    expects(rank_ > 0 && rank_ <= max_rank, "a shape has one to six extents");
+    expects(rank_ <= max_rank, "a shape has at most six extents");
     bytes total{1};
     for (std::size_t axis = 0; axis < rank_; ++axis) {
-      if (extents[axis] == 0)
-        throw usage_error{error_text{} << "chunkmem: an extent of a shape is zero: number " << axis << " of " << rank_};
       extents_[axis] = extents[axis];
       total *= extents[axis];
     }

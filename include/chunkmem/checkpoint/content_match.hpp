@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chunkmem/checkpoint/file_name_rule.hpp>
+#include <chunkmem/checkpoint/manifest.hpp>
+#include <chunkmem/checkpoint/model_content.hpp>
+#include <chunkmem/checkpoint/own_items.hpp>
+#include <chunkmem/checkpoint/stored_index.hpp>
+#include <chunkmem/checkpoint/stored_tensor.hpp>
+#include <chunkmem/collective/agreed_outcome.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/ids.hpp>
+#include <chunkmem/tensor/dtype.hpp>
+#include <chunkmem/tensor/tensor.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// What a model and a file have of each other: file_match compares names, shapes and types, and match_content says of
+// each item of a model where its bytes are. Loads and imports use both.
+
+namespace chunkmem::inline v0 {
+
+namespace checkpoint {
+
+/// What became of the names of a file and of a model, in a load or an import.
+///
+///     for (const std::string& it : checkpoint::load(m, folder, {.begins_anew = {"*lora*"}}).names.begun_anew)
+///       std::cout << it << " is as it was filled\n";
+struct matched_names {
+  std::vector<std::string> loaded;
+  /// of the model, and not taken from the file: weights, buffers and registered states are as the trainer left them,
+  /// and lists of an optimizer are zeros
+  std::vector<std::string> begun_anew;
+  std::vector<std::string> ignored;  ///< of the file, and not taken
+};
+
+namespace detail {
+
+/// What may differ between a model and a file. All outlive this.
+struct match_rules {
+  std::string_view source;                     ///< "this checkpoint", or the file's name
+  std::string_view remedy;                     ///< against names of one of the two
+  std::string_view remedy_of_shape;            ///< against another shape or type
+  std::span<const std::string> begins_anew{};  ///< names that the file may lack
+  std::span<const std::string> leaves_out{};   ///< names of the file that count as if they were not there
+  bool takes_part = false;                     ///< also any names that one of the two lacks
+  std::span<const file_name_rule> names{};     ///< of tensors in the file
+};
+
+[[noreturn]] inline void refuse_match(const match_rules& rules, std::string_view what, std::string_view name)
+{
+  throw config_error{error_text{} << "chunkmem: " << rules.source << " is not of this model: " << what << ": " << name
+                                  << " (" << rules.remedy << ")"};
+}
+
+inline constexpr match_rules of_checkpoint{
+    "this checkpoint",
+    "declare the model, its lists and states as when it was saved, or let the load begin it anew or leave it out",
+    "declare it as when it was saved, or let the load leave it out and begin it anew"};
+
+[[noreturn]] inline void refuse_model(std::string_view what, std::string_view name)
+{
+  refuse_match(of_checkpoint, what, name);
+}
+
+/// A pattern of the list has the form of this name, or of the name of a registered state without "state/".
+[[nodiscard]] inline bool has_name(std::span<const std::string> patterns, std::string_view name)
+{
+  const std::string_view short_name =
+      name.starts_with(state_prefix) ? name.substr(state_prefix.size()) : std::string_view{};
+  return std::ranges::any_of(patterns, [&](const std::string& it) {
+    return has_form(name, it) || (!short_name.empty() && has_form(short_name, it));
+  });
+}
+
+/// What the file is to do that does not have a thing of the model.
+enum class absence : std::uint8_t {
+  refused,  ///< unless the rules let it begin anew
+  zero,     ///< it is zero then
+  stays,    ///< it is left alone
+};
+
+[[nodiscard]] inline std::string shape_text(std::span<const std::uint64_t> extents)
+{
+  std::string text{"["};
+  for (const std::uint64_t it : extents) text += (text.size() > 1 ? "," : "") + std::to_string(it);
+  return text + ']';
+}
+
+}  // namespace detail
+
+/// Compares the names, shapes and types of a model with those of a file.
+///
+///     file_match match{index, rules};
+///     match.add("wte", {50'257, 768}, dtype::float32);
+///     const matched_names names = match.take_names();
+class file_match {
+ public:
+  /// All outlive this. @param empty   names that were saved without bytes
+  file_match(const stored_index& index, const detail::match_rules& rules, std::span<const std::string> empty = {})
+      : index_{index}, rules_{rules}, empty_(empty.begin(), empty.end())
+  {
+    for (const auto& [name, value] : index.all()) (is_left_out(name) ? left_out_ : left_).insert(name);
+  }
+
+  /// Takes in a tensor, a list of one or a state of the model. @throws config_error   the file does not have it, or it
+  /// is another one
+  void add(std::string_view name, const std::vector<std::uint64_t>& extents, dtype type,
+           detail::absence absent = detail::absence::refused)
+  {
+    const detail::place_in_file place = detail::place_of(name, rules_.names);
+    const stored_value* const known = find(place.name);
+    if (known == nullptr) {
+      if (absent == detail::absence::zero || empty_.contains(name)) return;
+      if (absent == detail::absence::refused) {
+        if (!rules_.takes_part && !detail::has_name(rules_.begins_anew, name))
+          refuse_match(rules_, "it does not have", place.name);
+        names_.begun_anew.emplace_back(name);
+      }
+      anew_.emplace(name);
+      return;
+    }
+    left_.erase(place.name);
+    std::vector<std::uint64_t> there = known->extents;
+    if (place.is_transposed) std::ranges::reverse(there);
+    if (there != extents || (place.is_transposed && extents.size() != 2))
+      refuse("another shape", place, *known, type, extents);
+    if (!is_convertible(*known, type)) refuse("another element type", place, *known, type, extents);
+    names_.loaded.emplace_back(name);
+  }
+  /// Nothing of the model is missing here from now on. @throws config_error   the file has more than the model
+  [[nodiscard]] matched_names take_names()
+  {
+    if (!left_.empty() && !rules_.takes_part) refuse_match(rules_, "this model does not have", *left_.begin());
+    left_.merge(left_out_);
+    names_.ignored.assign(left_.begin(), left_.end());
+    return std::move(names_);
+  }
+
+  /// @param name   in the file   @return   null where it does not have it, or where it is left out
+  [[nodiscard]] const stored_value* find(std::string_view name) const
+  {
+    return is_left_out(name) ? nullptr : index_.find(name);
+  }
+  /// The file has some name that begins so.
+  [[nodiscard]] bool has_some(std::string_view begin) const
+  {
+    return std::ranges::any_of(index_.all(),
+                               [&](const auto& it) { return it.first.starts_with(begin) && !is_left_out(it.first); });
+  }
+  /// A tensor, a list of one or a state of the model that is not taken from the file. @pre it was added
+  [[nodiscard]] bool begins_anew(std::string_view name) const { return anew_.contains(name); }
+  /// Says of a piece of an item where its bytes are. @pre its name was added
+  void find_piece(item_piece& piece) const
+  {
+    const detail::place_in_file place = detail::place_of(piece.name, rules_.names);
+    piece.stored = begins_anew(piece.name) ? nullptr : find(place.name);
+    piece.is_transposed = place.is_transposed;
+    piece.begins_anew = begins_anew(piece.name);
+  }
+
+ private:
+  [[nodiscard]] bool is_left_out(std::string_view name) const { return detail::has_name(rules_.leaves_out, name); }
+  [[noreturn]] void refuse(std::string_view what, const detail::place_in_file& place, const stored_value& known,
+                           dtype type, const std::vector<std::uint64_t>& extents) const
+  {
+    throw config_error{
+        error_text{} << "chunkmem: " << rules_.source << " is not of this model: " << what << ": " << place.name
+                     << " of " << known.type_name() << " " << detail::shape_text(known.extents) << " there, "
+                     << name_of(type) << " " << detail::shape_text(extents) << " here"
+                     << (place.is_transposed ? ", transposed" : "") << " (" << rules_.remedy_of_shape << ")"};
+  }
+
+  const stored_index& index_;
+  const detail::match_rules& rules_;
+  std::set<std::string_view> empty_;
+  std::set<std::string_view> left_, left_out_;
+  std::set<std::string, std::less<>> anew_;
+  matched_names names_;
+};
+
+/// Compares the versions of lists of one name. @throws config_error   they have different meanings
+template <class Manager>
+void match_lists(const Manager& m, const manifest& stored)
+{
+  m.for_each_list([&](list_id, const list_spec& spec) {
+    for (const stored_list& it : stored.lists)
+      if (it.name == spec.name && it.version != spec.version)
+        detail::refuse_model("another version of a list", it.name);
+  });
+}
+
+namespace detail {
+
+/// A share or a tensor is written as a whole, or what it holds beside is kept. @throws config_error   a part of it
+/// would have no bytes
+inline void expect_whole_items(const std::vector<model_item>& items, const match_rules& rules)
+{
+  for (const model_item& item : items) {
+    if (item.is_state() || item.starts_at_zero) continue;
+    const auto has_bytes = [](const item_piece& it) { return it.stored != nullptr; };
+    const bool has_any = std::ranges::any_of(item.pieces, has_bytes);
+    for (const item_piece& piece : item.pieces) {
+      if (piece.begins_anew && has_any && !item.is_filled)
+        throw config_error{
+            error_text{} << "chunkmem: over ranks the weights that lie in one unit all come from a file, "
+                            "or the others are filled before, and "
+                         << piece.name << " makes the difference (fill weights that begin anew, then load)"};
+      if (piece.stored == nullptr && !piece.begins_anew && (has_any || item.is_filled))
+        refuse_match(rules, "it was saved without bytes for", piece.name);
+    }
+  }
+}
+
+/// Says of each piece of the items where its bytes are. @throws as expect_whole_items
+template <class Content>
+void settle_items(Content& content, const file_match& match, const match_rules& rules)
+{
+  for (model_item& item : content.items())
+    for (item_piece& piece : item.pieces) match.find_piece(piece);
+  expect_whole_items(content.items(), rules);
+  // a share of padding alone counts as filled too
+  content.for_each_shared([&](const std::string& name, const auto&, std::size_t position) {
+    if (match.find(place_of(name, rules.names).name) != nullptr) content.items()[position].is_filled = true;
+  });
+}
+
+/// One word for patterns of names, which ranks compare.
+[[nodiscard]] inline std::uint64_t word_of_patterns(std::span<const std::string> one,
+                                                    std::span<const std::string> other)
+{
+  collective::fingerprint all;
+  for (const std::span<const std::string> list : {one, other}) {
+    all.add(list.size());
+    for (const std::string& it : list) all.add(it);
+  }
+  return all.value();
+}
+
+/// The parameters whose lists begin anew have had no update: of the updates that are counted they missed all.
+/// @param begins_anew   `begins_anew(name)`: a list of a tensor, or a tensor
+template <class Content, class BeginsAnew>
+void match_counts(Content& content, BeginsAnew begins_anew)
+{
+  for (model_item& item : content.items()) {
+    if (item.count_of_all.empty()) continue;
+    const std::string_view tensor = std::string_view{item.name}.substr(item.name.size() - item.length_of_tensor);
+    const std::string_view kernel = item.kernel_prefix();
+    bool has_lists = false, is_anew = false;
+    content.manager().for_each_list([&](list_id, const list_spec& spec) {
+      if (spec.use != list_use::state || !spec.name.starts_with(kernel)) return;
+      has_lists = true;
+      is_anew = is_anew || begins_anew(std::string{spec.name} + '/' + std::string{tensor});
+    });
+    item.pieces.front().begins_anew = has_lists ? is_anew : begins_anew(std::string{tensor});
+  }
+}
+
+}  // namespace detail
+
+}  // namespace checkpoint
+
+}  // namespace chunkmem::inline v0
