@@ -204,12 +204,12 @@ struct moved_parameters {
 
 /// The least time from turn to turn of updates on the host [s].
 ///
-/// Take any block and all blocks before it in the forward pass. They run backward behind the blocks that follow them, so
-/// the first gradient of these blocks is there when this block and all that follow have run backward, and a block is
-/// summed. The host then makes all updates of these blocks, but those that the device makes. Behind the last one a block
-/// is gathered, and it runs forward, and at least the blocks that follow the block that was taken do so behind it. The
-/// taken block gives the longest time; the last block stands for all updates. Where blocks are not known, all are one.
-/// Where the host updates nothing the line holds too: a block is summed and gathered wherever its updates are made.
+/// Take any block and all blocks before it in the forward pass. They run backward behind the blocks that follow them.
+/// So their first gradient is there when the taken block and all that follow have run backward, and a block is summed.
+/// The host then makes all updates of these blocks, but those that the device makes. Behind the last one a block is
+/// gathered and runs forward, and at least all that follow the taken block run forward behind it. The block that gives
+/// the longest time counts; the last block stands for all updates. Where blocks are not known, all are one. Where the
+/// host updates nothing the line holds too: a block is summed and gathered wherever its updates are made.
 ///
 /// With updates at once the calling thread updates, and enqueues the forward pass when the last update is done. So the
 /// whole forward pass lies behind all updates on the host. With a norm that decides them, they lie behind the last

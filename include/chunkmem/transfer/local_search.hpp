@@ -656,7 +656,8 @@ class load_delayer {
     }
   }
 
-  /// All dropped intervals of an epoch take the place of one interval, and of those of its epoch that then save nothing.
+  /// All dropped intervals of an epoch take the place of one interval, and of others of its epoch that then save
+  /// nothing.
   /// @return   false where they do not fit or move more bytes; nothing happened
   bool exchange(std::uint32_t which, std::uint32_t other)
   {
@@ -704,9 +705,9 @@ class load_delayer {
 /// Lets chunks that are used again soon stay in the place of chunks of their size that are used again later, where no
 /// more bytes move. The loads then have more time between the access that frees their room and their use.
 ///
-/// shorten() exchanges one interval for what lies inside it. Here the intervals of two epochs change places: at the turn
-/// of a step forward and back, a weight of the first layer leaves in the place of one of the last layer, and leaves for
-/// as long as the other one would have. Cost: O(intervals log rows), 16 exchanges for each dropped interval.
+/// shorten() exchanges one interval for what lies inside it. Here the intervals of two epochs change places: at the
+/// turn of a step forward and back, a weight of the first layer leaves in the place of one of a last layer. Cost:
+/// O(intervals log rows); at most 16 exchanges are tried for each dropped interval.
 inline void delay_loads(kept_intervals& choice)
 {
   detail::load_delayer{choice}.run();
