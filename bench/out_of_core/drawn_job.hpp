@@ -53,9 +53,8 @@ struct job {
     for (const layer& it : layers) all += it.weights;
     return all;
   }
-  /// Where weights stay whole, a share has a chunk of its own, so that it waits for no other one. Where they are
-  /// gathered in each pass, frames change hands more often, and a unit is a chunk, which fits into any free frame.
-  [[nodiscard]] cm::bytes chunk() const { return divided.parameters ? frame : least_share; }
+  /// A share has a chunk of its own, so that it waits for no other one. A unit takes as many chunks as there are ranks.
+  [[nodiscard]] static cm::bytes chunk() { return least_share; }
   [[nodiscard]] double parameters() const { return static_cast<double>(tensors() * elements_of_tensor); }
   [[nodiscard]] cm::activation::layer_chain chain() const
   {

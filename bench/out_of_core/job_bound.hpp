@@ -38,9 +38,14 @@ namespace out_of_core {
   made.forward_seconds = chain.forward_seconds();
   made.backward_seconds = chain.backward_seconds() + plan.costs.recomputed_seconds;
   double held = 0;
-  for (std::uint32_t block = 0; block < chain.size(); ++block)
-    held += static_cast<double>(
-        (runs_again(plan.action_of(block)) ? chain.blocks[block].boundary : chain.blocks[block].saved).count());
+  for (std::uint32_t index = 0; index < chain.size(); ++index) {
+    const auto& block = chain.blocks[index];
+    const bool again = runs_again(plan.action_of(index));
+    held += static_cast<double>((again ? block.boundary : block.saved).count());
+    made.blocks.push_back({.parameters = static_cast<double>(it.layers[index].weights * elements_of_tensor) / ranks,
+                           .forward_seconds = block.forward_seconds,
+                           .backward_seconds = block.backward_seconds + (again ? block.forward_seconds : 0)});
+  }
   made.swapped = swapped;
   made.device_between = static_cast<double>(device.count());
   made.device_at_peak = made.device_at_turn = made.device_between - (held - swapped);
@@ -49,8 +54,6 @@ namespace out_of_core {
   made.gather_seconds = 2 * it.parameters() * (ranks - 1) / ranks / it.network_bytes_per_second;
   made.least_block_seconds = made.gather_seconds / static_cast<double>(it.tensors());
   made.border_seconds = border_seconds(it, made.least_block_seconds);
-  made.last_forward_seconds = it.layers.back().forward_seconds;
-  made.last_backward_seconds = 2 * it.layers.back().forward_seconds;
   made.rates = {.to_device_bytes_per_second = it.link_bytes_per_second,
                 .to_host_bytes_per_second = it.link_bytes_per_second,
                 .host_memory_bytes_per_second = 1e30,

@@ -18,7 +18,8 @@ TEST_CASE("a fresh chunk is nowhere and holds nothing", "[chunk]")
     CHECK((fresh.first_frame[where] == chunk::nowhere && fresh.pins[where] == 0));
   }
   CHECK((fresh.live == 0 && fresh.frames == 1 && fresh.writers == 0));
-  CHECK_FALSE((fresh.wanted_below() || fresh.never_leaves() || fresh.is_summed() || fresh.touched));
+  CHECK_FALSE((fresh.wanted_below() || fresh.never_leaves() || fresh.is_summed() || fresh.is_filled_by_ranks() ||
+               fresh.touched));
   CHECK(fresh.next_use == UINT32_MAX);
 }
 
@@ -46,12 +47,13 @@ TEST_CASE("copies of a chunk are valid where they were put until another one is 
   it.want_below(true);
   it.keep_on_device(true);
   it.sum_over_ranks();
+  it.fill_by_ranks();
   it.written_in(tier::device);
   CHECK((it.is_valid(tier::device) && !it.is_valid(tier::host) && it.first_frame[tier::host] == frame_id{4}));
   it.set_valid(tier::host, true);
   it.take_away(tier::device);
   CHECK((!it.has_frames(tier::device) && !it.is_valid(tier::device) && it.is_valid(tier::host)));
-  CHECK((it.copies() == 1 && it.wanted_below() && it.never_leaves() && it.is_summed()));
+  CHECK((it.copies() == 1 && it.wanted_below() && it.never_leaves() && it.is_summed() && it.is_filled_by_ranks()));
 }
 
 TEST_CASE("two chunks have the same place where all but the next use is equal", "[chunk]")
@@ -64,6 +66,7 @@ TEST_CASE("two chunks have the same place where all but the next use is equal", 
   other.want_below(true);
   other.keep_on_device(true);
   other.sum_over_ranks();
+  other.fill_by_ranks();
   CHECK(base.same_place(other));
   const auto differs = [&](auto change) {
     chunk changed = base;

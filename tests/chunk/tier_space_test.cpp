@@ -214,6 +214,33 @@ TEST_CASE("above a border at most 64 frames are passed over, then the highest be
   CHECK(order.for_claim(pool, 0) == frame_id::none);
 }
 
+TEST_CASE("a load takes the run that is free the longest, a chunk without bytes the one that became free last",
+          "[chunk]")
+{
+  frame_pool pool;
+  pool.reset(10);
+  pool.take(frame_id{0}, 10);
+  free_frame_order order;
+  order.reset(pool);
+  CHECK(order.run(pool, UINT32_MAX, 2, true) == frame_id::none);
+  const auto give = [&](std::uint32_t first, std::uint64_t now, bool in_use) {
+    pool.give(frame_id{first}, 2);
+    for (std::uint32_t frame = first; frame < first + 2; ++frame) order.freed(frame_id{frame}, in_use, now);
+  };
+  give(7, 1, false);
+  CHECK(order.run(pool, UINT32_MAX, 2, true) == frame_id{7});  // no multiple of 2, and the only one
+  give(4, 5, false);
+  CHECK(order.run(pool, UINT32_MAX, 2, true) == frame_id{4});  // a multiple, although it is free for less long
+  give(2, 3, false);
+  give(0, 9, true);
+  CHECK(order.run(pool, UINT32_MAX, 2, true) == frame_id{2});
+  CHECK(order.run(pool, UINT32_MAX, 2, false) == frame_id{4});
+  CHECK(order.run(pool, 4, 2, false) == frame_id{2});  // below a border
+  pool.take(frame_id{2}, 4);
+  CHECK(order.run(pool, 5, 2, false) == frame_id{0});  // in use, and the only one
+  CHECK(order.run(pool, 1, 2, false) == frame_id::none);
+}
+
 }  // namespace free_frame_order_test
 
 namespace tier_space_test {

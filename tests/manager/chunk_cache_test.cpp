@@ -301,6 +301,28 @@ TEST_CASE("by age a chunk without bytes takes a frame that ranks may still add u
   CHECK(frame_of(3) == frames[0]);
 }
 
+TEST_CASE("by age a chunk that ranks fill takes the frame that is free the longest, as a load does", "[manager]")
+{
+  for (const std::uint32_t frames : {1U, 2U}) {
+    for (const bool is_filled : {false, true}) {
+      auto state = small<eviction::by_retention>({frames, frames, frames, frames}, 3 * frames, 4 * frames);
+      if (is_filled) state.fill_by_ranks(chunk_id{3});
+      state.policy().order_by_age(true);
+      counting_mover mover;
+      for (const std::uint32_t index : {0U, 1U, 2U}) use(state, index, entry_kind::write, mover);
+      const auto frame_of = [&](std::uint32_t index) { return state[chunk_id{index}].first_frame[tier::device]; };
+      const frame_id oldest = frame_of(1);
+      const frame_id newest = frame_of(0);
+      for (const std::uint32_t index : {1U, 0U}) {
+        state.drop(slot_id{index}, chunk_id{index}, mover);
+        use(state, 2, entry_kind::read, mover);  // a moment passes
+      }
+      use(state, 3, entry_kind::write, mover);
+      CHECK(frame_of(3) == (is_filled ? oldest : newest));
+    }
+  }
+}
+
 TEMPLATE_TEST_CASE("without a plan a lease takes free room, and no chunk leaves for it", "[manager]", eviction::lru,
                    eviction::belady, eviction::cost_aware)
 {

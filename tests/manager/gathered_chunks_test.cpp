@@ -52,8 +52,10 @@ TEST_CASE("shares name the chunks that keep them, and chunks that ranks add up a
   CHECK(loaded == std::vector<cm::chunk_id>{tensors.chunk_of(whole)});
   cm::chunk_cache<cm::eviction::lru> laid_out;
   cm::model_frames{tensors, gathered, 4_KiB}.lay_out(laid_out, {{1_MiB, 1_MiB}});
-  for (const cm::chunk_id chunk : laid_out.table().chunk_ids())
+  for (const cm::chunk_id chunk : laid_out.table().chunk_ids()) {
     CHECK(laid_out[chunk].is_summed() == (chunk == tensors.chunk_of(gradients)));
+    CHECK(laid_out[chunk].is_filled_by_ranks() == (chunk == tensors.chunk_of(kept)));
+  }
 }
 
 TEST_CASE("a tier gets frames for all chunks, and more where windows of several frames cut its room", "[manager]")

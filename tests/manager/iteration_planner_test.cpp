@@ -253,6 +253,64 @@ TEST_CASE("a plan writes back before its iteration ends where that copies no mor
   CHECK(refused > 2);
 }
 
+TEST_CASE("stays that find no frames at once take those of a run, and the plan soon ends where it began", "[manager]")
+{
+  int taken = 0;
+  for (std::uint64_t seed = 1; seed <= 800; ++seed) {
+    CAPTURE(seed);
+    support::dice dice{seed};
+    conformance::demand_run run;
+    const support::iteration_traits traits{
+        .entries = dice.between(4, 60), .longest_chunk = dice.between(2, 3), .drops = false};
+    if (!conformance::roll_demand(seed, traits, false, run)) continue;
+    access_record& record = run.iteration.record;
+    const tier_space& device = run.start.space(tier::device);
+    transfer::retention_request request{record,
+                                        run.iteration.chunk_of_slot,
+                                        run.start.table().all(),
+                                        run.start.table().live(),
+                                        bytes{device.frame_bytes()},
+                                        bytes{device.capacity()},
+                                        bytes{run.start.space(tier::host).capacity()}};
+    transfer::planned policy;
+    const transfer::iteration_plan closed = policy.retain(request);
+    request.finds_places = false;
+    const transfer::iteration_plan open = policy.retain(request);
+    if (closed.places.empty() || closed.moved_bytes == open.moved_bytes) continue;
+    iteration_planner<eviction::belady, transfer::planned> maker{transfer::planned{}};
+    planned_iteration made;
+    maker.make(made, run.start, record, run.iteration.chunk_of_slot);
+    retained_run trial;
+    const auto moved = [&](const transfer::iteration_plan& plan, const retained_ways& ways) {
+      trial.start(run.start.table(), plan, {}, ways);
+      return trial.frames_moved(record, run.iteration.chunk_of_slot, long_trial).value_or(UINT64_MAX);
+    };
+    const std::uint64_t at_once = moved(closed, {});
+    if (made.plan.retained_until.empty()) {
+      variant_trial<eviction::belady> by_policy;
+      REQUIRE(by_policy.frames_moved(run.start, record, run.iteration.chunk_of_slot, made.variant, long_trial) <
+              at_once);
+      continue;
+    }
+    REQUIRE(made.ways.has_value());
+    const std::uint64_t now = moved(made.plan, *made.ways);
+    REQUIRE(now <= at_once);
+    if (made.plan.places.empty() || made.plan.places == closed.places) continue;
+    transfer::expect_plan_fits(made.plan, record, run.iteration.chunk_of_slot, run.start.chunks());
+    ++taken;
+    REQUIRE(now <= moved(open, {.finds_frames = true}));
+    chunk_table start = run.start.table();
+    for (int plans = 1;; ++plans) {
+      trial.start(start, made.plan, {}, *made.ways);
+      REQUIRE(trial.run(record, run.iteration.chunk_of_slot));
+      if (trial.state().table().same_places(start)) break;
+      REQUIRE(plans < 2);
+      start = trial.state().table();
+    }
+  }
+  CHECK(taken > 5);
+}
+
 TEST_CASE("plans for other starts are found again, the one left longest ago is given up first", "[manager]")
 {
   const auto start = [](std::uint32_t first) {

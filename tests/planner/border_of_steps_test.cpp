@@ -69,14 +69,13 @@ struct small_model {
       made.backward_seconds += it.backward;
       made.swapped += it.activations;
       least = std::min(least, it.parameters);
+      made.blocks.push_back({it.parameters, it.forward, it.backward});
     }
     const double first = blocks.front().parameters;
     made.gathered_bytes = 2 * made.parameters;
     made.gather_seconds = made.parameters / gathers;
     made.least_block_seconds = least / gathers;
     made.border_seconds = 2 * first / gathers + 2 * first / down + first / updates + 2 * first / up;
-    made.last_forward_seconds = blocks.back().forward;
-    made.last_backward_seconds = blocks.back().backward;
     if (gathers_again) made.device_at_peak = made.device_at_turn = 0;
     made.takes_norm = takes_norm;
     made.undoes = undoes;
@@ -167,7 +166,7 @@ TEST_CASE("updates on the host lie behind the first sum of a step and before its
 {
   step_needs it = two_ranks();
   it.rates.host_updates_per_second = 0.25e6;
-  it.last_forward_seconds = 0.25, it.last_backward_seconds = 0.5;
+  it.blocks = {{0, 0.75, 2.5}, {1e6, 0.25, 0.5}};
   check(it, 0.5 + 4 + 0.25, step_limit::host_updates);
   it.least_block_seconds = 0.1, it.gather_seconds = 0.5;
   check(it, 0.5 + 0.1 + 4 + 0.1 + 0.25, step_limit::host_updates);
@@ -179,7 +178,7 @@ TEST_CASE("a forward pass lies behind all updates on the host that are done at o
 {
   step_needs it = two_ranks();
   it.rates.host_updates_per_second = 0.25e6;
-  it.last_forward_seconds = 0.25, it.last_backward_seconds = 0.5;
+  it.blocks = {{0, 0.75, 2.5}, {1e6, 0.25, 0.5}};
   it.updates_at_once = true;
   check(it, 0.5 + 4 + 1, step_limit::host_updates);  // the last block backward, all updates, the forward pass
   it.takes_norm = true;
@@ -189,6 +188,34 @@ TEST_CASE("a forward pass lies behind all updates on the host that are done at o
   it.rates.host_updates_per_second = 1e6;
   it.takes_norm = it.undoes = false;
   check(it, 4, step_limit::compute);
+}
+
+TEST_CASE("updates of the first blocks lie behind the backward runs of the blocks that follow", "[planner]")
+{
+  step_needs it = two_ranks();
+  it.rates.host_updates_per_second = 0.25e6;
+  it.blocks = {{0.75e6, 0.75, 1.5}, {0.25e6, 0.25, 1.5}};
+  check(it, 3 + 3 + 1, step_limit::host_updates);  // both blocks backward, three quarters of all updates, both forward
+  it.updates_at_once = true;
+  check(it, 3 + 3 + 1, step_limit::host_updates);
+  it.least_block_seconds = 0.1, it.gather_seconds = 0.5;
+  check(it, 3 + 0.1 + 3 + 0.1 + 1, step_limit::host_updates);
+  it.updates_at_once = false;
+  check(it, 3 + 0.1 + 3 + 0.1 + 1, step_limit::host_updates);
+  it.blocks = {{0, 0.75, 1.5}, {1e6, 0.25, 1.5}};
+  check(it, 1.5 + 0.1 + 4 + 0.1 + 0.25, step_limit::host_updates);  // one block backward, all updates, one forward
+}
+
+TEST_CASE("a step whose first block has most parameters is as short as its bound", "[planner]")
+{
+  small_model it;
+  it.blocks = {{.parameters = 6, .forward = 1, .backward = 2}, {.parameters = 1, .forward = 3, .backward = 6}};
+  it.up = it.down = 1000, it.gathers = 1000, it.updates = 0.5;
+  for (const bool at_once : {false, true}) {
+    it.at_once = at_once;
+    CHECK(check(it) > 0.99);
+    CHECK(it.least_seconds() > 6 + 7 / it.updates + 4);  // more than all updates and what lies before and behind them
+  }
 }
 
 TEST_CASE("a step whose updates are done at once is as short as its bound with a norm", "[planner]")
@@ -231,7 +258,7 @@ TEST_CASE("sums and gathers lie between the last block's two runs", "[planner]")
 {
   step_needs it = two_ranks();
   it.gather_seconds = 2;
-  it.last_forward_seconds = 0.25, it.last_backward_seconds = 0.5;
+  it.blocks = {{0, 0.75, 2.5}, {1e6, 0.25, 0.5}};
   check(it, 0.5 + 4 + 0.25, step_limit::collectives);
   it.device_at_peak = it.device_at_turn = 0;  // gathers for the backward pass fill the time before the first sum
   check(it, 6, step_limit::collectives);

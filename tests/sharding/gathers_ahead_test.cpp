@@ -35,6 +35,7 @@ struct scenario {
   sharding::sharding_options division;
   std::uint32_t frames = 12;  ///< of the device
   bool clips = false;
+  bool skips = true;  ///< a step of gradients that are not finite; else nothing decides a step without a norm
 };
 
 /// Two groups of the same ranks, gathers and sums.
@@ -102,7 +103,10 @@ struct trainer {
       });
       again([&] { m.gradient_done(weights[index]); });
     }
-    again([&] { (void)m.step(adam, {.learning_rate = 0.125F, .clip = {.norm = what.clips ? 1.0F : 0.0F}}); });
+    again([&] {
+      (void)m.step(adam,
+                   {.learning_rate = 0.125F, .clip = {.norm = what.clips ? 1.0F : 0.0F}, .skip_nonfinite = what.skips});
+    });
   }
 
   scenario what;
@@ -233,6 +237,29 @@ TEST_CASE("every division has the same bits with any number of units gathered ah
         CHECK(undisturbed(it) == wanted);
       }
   }
+}
+
+TEST_CASE("units that are kept whole are gathered in the order of the forward pass", "[sharding]")
+{
+  for (const bool decides : {false, true})
+    for (std::size_t division = 0; division < 2; ++division) {
+      const scenario it{.division = divisions[division], .clips = decides, .skips = decides};
+      CAPTURE(text_of(division, it));
+      std::vector<std::uint32_t> filled, gathered;
+      const std::vector<outcome> found = train<true>(
+          it,
+          [&](auto& here, std::uint32_t rank) {
+            if (rank == 0) filled = here.counted.gathered;
+          },
+          in_the_usual_order,
+          [&](auto& here, std::uint32_t rank) {
+            if (rank == 0) gathered = here.counted.gathered;
+          });
+      REQUIRE(found[0].told == "");
+      REQUIRE(gathered.size() == filled.size() + (steps - 1) * weights_of_model);
+      for (std::size_t step = filled.size(); step < gathered.size(); step += weights_of_model)
+        for (std::uint32_t at = 1; at < weights_of_model; ++at) CHECK(gathered[step + at - 1] < gathered[step + at]);
+    }
 }
 
 TEST_CASE(

@@ -317,4 +317,71 @@ TEST_CASE("where chunks are dropped some time after their last use, the last lay
   CHECK(earliest + staying >= chunks - 2);
 }
 
+namespace {
+
+/// Accesses between the uses of the chunk that is loaded again soonest, or UINT32_MAX.
+std::uint32_t shortest_loaded(const kept_intervals& choice)
+{
+  std::uint32_t shortest = UINT32_MAX;
+  for (std::uint32_t which = 0; which < choice.problem().intervals().size(); ++which)
+    if (const auto& it = choice.problem().intervals()[which]; it.loads && !choice.is_kept(which))
+      shortest = std::min(shortest, it.length);
+  return shortest;
+}
+
+}  // namespace
+
+TEST_CASE("delayed loads move no more bytes, fit, and never come sooner", "[transfer]")
+{
+  int later = 0;
+  for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+    INFO("seed " << seed);
+    dice random{seed};
+    const retention_trace trace =
+        support::roll_small_trace(random, {random.one_in(2), random.one_in(2), random.one_in(2)});
+    const retention_problem problem{trace.input()};
+    kept_intervals choice{problem};
+    keep_longest(choice);
+    const std::uint64_t moved = choice.moved_bytes();
+    const std::uint32_t before = shortest_loaded(choice);
+    delay_loads(choice);
+    REQUIRE(choice.moved_bytes() <= moved);
+    REQUIRE(moved_by(problem, choice.all()) == problem.constant_bytes() + choice.moved_bytes());
+    const std::uint32_t after = shortest_loaded(choice);
+    REQUIRE(after >= before);
+    later += after > before ? 1 : 0;
+  }
+  CHECK(later > 20);
+}
+
+TEST_CASE("at the turn of a step a weight of the first layer leaves, and none of a last layer", "[transfer]")
+{
+  // Six weights are made one after the other, read forward, and read back; behind the forward pass there is room for
+  // five.
+  constexpr std::uint32_t weights = 6;
+  retention_trace trace;
+  trace.chunk_bytes.assign(weights, 5);
+  trace.device_bytes.assign(2 * weights, 40);
+  trace.device_bytes.resize(3 * weights, 25);
+  for (std::uint32_t weight = 0; weight < weights; ++weight) trace.use(weight, weight, use_kind::overwrite);
+  for (std::uint32_t weight = 0; weight < weights; ++weight) trace.use(weight, weights + weight, use_kind::read);
+  for (std::uint32_t back = 0; back < weights; ++back)
+    trace.use(weights - 1 - back, 2 * weights + back, use_kind::read);
+  const retention_problem problem{trace.input()};
+  const auto weight_of = [&](std::uint32_t which) { return trace.uses[problem.intervals()[which].use].chunk; };
+  const auto is_turn = [&](std::uint32_t which) {
+    return problem.intervals()[which].loads && problem.intervals()[which].begin > weights;
+  };
+  kept_intervals choice{problem};
+  for (std::uint32_t which = 0; which < problem.intervals().size(); ++which)
+    if (weight_of(which) < 4 || (problem.intervals()[which].loads && !is_turn(which))) choice.keep(which);
+  const std::uint64_t moved = choice.moved_bytes();
+  delay_loads(choice);
+  CHECK(choice.moved_bytes() == moved);
+  for (std::uint32_t which = 0; which < problem.intervals().size(); ++which) {
+    INFO("weight " << weight_of(which));
+    if (is_turn(which)) CHECK(choice.is_kept(which) == (weight_of(which) != 0));
+  }
+}
+
 }  // namespace local_search_test

@@ -102,6 +102,29 @@ TEST_CASE("what planned solves is what its run moves, where every window has its
   CHECK(without > 10 / part);
 }
 
+TEST_CASE("a plan that leaves frames open names none and gives up no stay for them", "[transfer]")
+{
+  int cheaper = 0;
+  transfer::planned policy;
+  for (std::uint64_t seed = 1; seed <= 400 / part; ++seed) {
+    CAPTURE(seed);
+    support::dice dice{seed};
+    conformance::demand_run run;
+    const support::iteration_traits traits{
+        .entries = dice.between(4, 60), .longest_chunk = dice.between(2, 3), .drops = false};
+    if (!conformance::roll_demand(seed, traits, false, run)) continue;
+    transfer::retention_request request = request_for(run);
+    (void)policy.retain(request);
+    const std::uint64_t in_frames = policy.solution().moved_bytes;
+    request.finds_places = false;
+    const transfer::iteration_plan open = policy.retain(request);
+    REQUIRE(open.places.empty());
+    REQUIRE(policy.solution().moved_bytes <= in_frames);
+    cheaper += policy.solution().moved_bytes < in_frames ? 1 : 0;
+  }
+  CHECK(cheaper > 0);
+}
+
 TEST_CASE("what planned solves is what its run moves, where the host has no room for every host copy", "[transfer]")
 {
   int equal = 0;

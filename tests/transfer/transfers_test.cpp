@@ -15,6 +15,17 @@ TEST_CASE("lookahead keeps the laws of a transfer policy and starts copies early
   CHECK(conformance::transfer_policy_laws<transfer::lookahead>() > 200);
 }
 
+TEST_CASE("lookahead keeps the laws of a transfer policy with a window of any length", "[transfer]")
+{
+  for (const std::uint32_t window : {0U, 1U, 2U, 4U, 8U, 12U, UINT32_MAX}) {
+    CAPTURE(window);
+    transfer::lookahead policy;
+    policy.window = window;
+    const std::uint64_t early = conformance::transfer_policy_laws(conformance::transfer_trials, policy);
+    CHECK((early > 0) == (window > 0));
+  }
+}
+
 namespace {
 
 using transfer::move;
@@ -53,6 +64,80 @@ TEST_CASE("a load starts when the chunk that leaves its frame was used last", "[
   policy.window = 64;
   policy.schedule({record, own, demand, 3, 2, false}, actions);
   CHECK(start_of_load(actions, 2) == 10);
+}
+
+TEST_CASE("a write-back starts at the first read of what was written last", "[transfer]")
+{
+  support::record_builder build;
+  build.brief(0, entry_kind::write);  // access 0
+  build.brief(1);
+  build.brief(0);  // access 2: the first read
+  build.brief(1);
+  build.brief(0);  // access 4: the last use
+  build.brief(2);
+  build.brief(2);  // access 6
+  const std::vector<std::uint32_t> own{0, 1, 2};
+  const access_record record = build.finish(own, 3);
+  const conformance::moves demand{
+      {6, 0, 0, 1, 0, move_kind::write_back}, {6, 0, 0, 1, 0, move_kind::evict}, {6, 2, 0, 1, 0, move_kind::load}};
+  conformance::moves actions;
+  transfer::lookahead policy;
+  policy.schedule({record, own, demand, 3, 2, true}, actions);
+  REQUIRE(actions.size() == 3);
+  CHECK((actions[0].kind == move_kind::write_back && actions[0].access_index == 2));
+  CHECK((actions[1].kind == move_kind::evict && actions[1].access_index == 5));
+  CHECK(start_of_load(actions, 2) == 6);  // its own last use was access 5
+}
+
+TEST_CASE("a write-back whose window begins behind the first read waits for the last use", "[transfer]")
+{
+  support::record_builder build;
+  build.brief(0, entry_kind::write);
+  build.brief(0);  // access 1: the first read
+  for (int index = 0; index < 4; ++index) build.brief(1);
+  const std::uint32_t held = build.access(0);  // access 6
+  build.brief(1);
+  build.brief(1);
+  build.release(held);  // before access 9
+  build.brief(1);
+  build.brief(2);  // access 10
+  const std::vector<std::uint32_t> own{0, 1, 2};
+  const access_record record = build.finish(own, 3);
+  const conformance::moves demand{
+      {10, 0, 0, 1, 0, move_kind::write_back}, {10, 0, 0, 1, 0, move_kind::evict}, {10, 2, 0, 1, 0, move_kind::load}};
+  conformance::moves actions;
+  transfer::lookahead policy;
+  const auto start_with = [&](std::uint32_t window) {
+    policy.window = window;
+    policy.schedule({record, own, demand, 3, 2, true}, actions);
+    return actions.front().kind == move_kind::write_back ? actions.front().access_index : UINT32_MAX;
+  };
+  CHECK(start_with(9) == 1);
+  CHECK(start_with(8) == 9);  // access 2 has no pins, but access 7 would have some
+  CHECK(start_with(1) == 9);
+}
+
+TEST_CASE("a write-back waits for every pin that was there while bytes were written", "[transfer]")
+{
+  support::record_builder build;
+  const std::uint32_t written = build.access(0, entry_kind::write);  // access 0
+  const std::uint32_t held = build.access(3);                        // access 1: ranks may still add the bytes up
+  build.release(written);
+  build.brief(0);  // access 2
+  build.brief(1);
+  build.release(held);  // before access 4
+  build.brief(1);
+  build.brief(1);
+  build.brief(2);  // access 6
+  const std::vector<std::uint32_t> chunk_of_slot{0, 1, 2, 0};
+  const access_record record = build.finish(chunk_of_slot, 3);
+  const conformance::moves demand{
+      {6, 0, 0, 1, 0, move_kind::write_back}, {6, 0, 0, 1, 0, move_kind::evict}, {6, 2, 0, 1, 0, move_kind::load}};
+  conformance::moves actions;
+  transfer::lookahead policy;
+  policy.schedule({record, chunk_of_slot, demand, 3, 2, true}, actions);
+  REQUIRE(actions.size() == 3);
+  CHECK((actions[0].kind == move_kind::write_back && actions[0].access_index == 4));
 }
 
 TEST_CASE("a claim and a lease stay at their moment, after the copies of that moment", "[transfer]")

@@ -34,7 +34,7 @@ struct chunk {
   std::uint32_t next_use = UINT32_MAX;  ///< access of its next recorded access, or none
   std::uint32_t live = 0;               ///< tensors in it that hold bytes; 0: nothing to save
   std::uint16_t writers = 0;            ///< pins below the device that write: the device has no copy meanwhile
-  std::uint8_t bits = 0;                ///< tiers whose copy is valid, and the three hints below
+  std::uint8_t bits = 0;                ///< tiers whose copy is valid, and the four hints below
   bool touched = false;                 ///< the eviction policy has not heard of its latest change
 
   /// It takes frames there, whatever is in them.
@@ -65,6 +65,9 @@ struct chunk {
   /// Ranks add up its bytes before it leaves: an agent may still work on the frames that it leaves.
   [[nodiscard]] constexpr bool is_summed() const noexcept { return (bits & summed_bit) != 0; }
   constexpr void sum_over_ranks() noexcept { set(summed_bit, true); }
+  /// Ranks fill it where it lies: it comes without bytes, and an agent that runs behind the caller writes them.
+  [[nodiscard]] constexpr bool is_filled_by_ranks() const noexcept { return (bits & filled_bit) != 0; }
+  constexpr void fill_by_ranks() noexcept { set(filled_bit, true); }
 
   /// All but the next use, which belongs to the record and not to the place.
   [[nodiscard]] constexpr bool same_place(const chunk& other) const noexcept
@@ -74,10 +77,11 @@ struct chunk {
   }
 
  private:
+  static constexpr std::uint8_t filled_bit = 0x10;
   static constexpr std::uint8_t summed_bit = 0x20;
   static constexpr std::uint8_t wanted_below_bit = 0x40;
   static constexpr std::uint8_t never_leaves_bit = 0x80;
-  static constexpr std::uint8_t hints = summed_bit | wanted_below_bit | never_leaves_bit;
+  static constexpr std::uint8_t hints = filled_bit | summed_bit | wanted_below_bit | never_leaves_bit;
 
   [[nodiscard]] constexpr std::uint8_t valid_in() const noexcept { return static_cast<std::uint8_t>(bits & ~hints); }
   constexpr void set(std::uint8_t which, bool on) noexcept
@@ -90,7 +94,7 @@ struct chunk {
   }
 };
 
-static_assert(sizeof(chunk) == 16 + 8 * tier_count && tier_count <= 5);  // one bit for each tier, and the hints
+static_assert(sizeof(chunk) == 16 + 8 * tier_count && tier_count <= 4);  // one bit for each tier, and the hints
 
 /// The state of a chunk follows from its tensors: `compute` if one of them is in use, else `gradient` if one of them is
 /// overwritten, else `hold` if one of them has bytes.

@@ -131,7 +131,7 @@ class free_frame_order {
   {
     frames_ = pool.size();
     links_.assign(std::size_t{frames_} + ring_count, {});
-    for (std::uint32_t end = frames_; end < links_.size(); ++end) links_[end] = {end, end, 0};
+    for (std::uint32_t end = frames_; end < links_.size(); ++end) links_[end] = {end, end, 0, false};
     for (std::uint32_t frame = frames_; frame-- > 0;)
       if (pool.is_free(frame_id{frame})) append(frame, from_beginning, 0);
   }
@@ -164,6 +164,35 @@ class free_frame_order {
                   border);
   }
 
+  /// A run of free frames below `border`. Runs that begin at a multiple of their length come first, so that runs leave
+  /// no gaps. None where there is no run. O(frames)
+  /// @param loads   the run that is free the longest. False: the run that became free last, of those without a frame in
+  ///   use; else the run that is free the longest
+  [[nodiscard]] frame_id run(const frame_pool& pool, std::uint32_t border, std::uint32_t count,
+                             bool loads) const noexcept
+  {
+    frame_id best = frame_id::none;
+    for (const std::uint32_t step : {count, 1U}) {
+      std::uint64_t least = UINT64_MAX;
+      for (std::uint32_t first = 0; first + count <= std::min(border, frames_); first += step) {
+        if (!pool.is_free(frame_id{first}, count)) continue;
+        std::uint64_t time = 0;
+        bool in_use = false;
+        for (std::uint32_t frame = first; frame < first + count; ++frame) {
+          time = std::max(time, links_[frame].time);
+          in_use = in_use || links_[frame].in_use;
+        }
+        constexpr std::uint64_t late = std::uint64_t{1} << 63;
+        const std::uint64_t rank = loads ? time : (in_use ? late + time : late - 1 - time);
+        if (rank >= least) continue;
+        best = frame_id{first};
+        least = rank;
+      }
+      if (best != frame_id::none) break;
+    }
+    return best;
+  }
+
  private:
   enum ring : std::uint32_t { from_beginning, at_once, after_use, ring_count };
   static constexpr std::uint32_t none = UINT32_MAX;
@@ -174,6 +203,7 @@ class free_frame_order {
     std::uint32_t before = 0;
     std::uint32_t after = 0;
     std::uint64_t time = 0;  ///< when the frame became free, and 1; 0: in no ring
+    bool in_use = false;     ///< as of freed
   };
 
   [[nodiscard]] static frame_id either(std::uint32_t one, std::uint32_t other, const frame_pool& pool,
@@ -185,7 +215,7 @@ class free_frame_order {
   void append(std::uint32_t frame, ring which, std::uint64_t now) noexcept
   {
     const std::uint32_t end = frames_ + which;
-    links_[frame] = {links_[end].before, end, now + 1};
+    links_[frame] = {links_[end].before, end, now + 1, which == after_use};
     links_[links_[end].before].after = frame;
     links_[end].before = frame;
   }

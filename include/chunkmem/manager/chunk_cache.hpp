@@ -103,6 +103,8 @@ class chunk_cache {
   }
   /// A mover makes the bytes of this chunk from others: it takes no frames on the host. @pre it lies nowhere
   void make_derived(chunk_id id) noexcept { table_[id].first_frame[tier::host] = chunk::elsewhere; }
+  /// As chunk::is_filled_by_ranks, from now on. @pre it lies nowhere
+  void fill_by_ranks(chunk_id id) noexcept { table_[id].fill_by_ranks(); }
   /// As chunk::is_summed, from now on. @pre it lies nowhere
   void sum_over_ranks(chunk_id id) noexcept { table_[id].sum_over_ranks(); }
   /// Everything lies where it does there; the policy has to be told. O(chunks + frames)
@@ -371,7 +373,8 @@ class chunk_cache {
     frame_id first = frame_pool::none;
     if constexpr (bounded_eviction<Eviction>) first = planned_room(id, now, mover);
     if (table_[id].has_frames(tier::device)) return;
-    if (first == frame_pool::none) first = make_room(table_[id].frames, keep, now, mover);
+    if (first == frame_pool::none)
+      first = make_room(table_[id].frames, keep || table_[id].is_filled_by_ranks(), now, mover);
     occupy(id, first, keep, mover);
     candidates_.arrive(id, table_[id]);
   }
@@ -506,12 +509,12 @@ class chunk_cache {
   // Frames on the device.
 
   /// Finds `count` neighbouring device frames that are free; evicts the chunks in them where none are.
-  /// @param loads   a copy fills the frames
+  /// @param loads   a copy or a gather fills the frames
   /// @throws out_of_memory   before anything is evicted, or where the host has no room for one of several chunks
   template <cache_mover Mover>
   frame_id make_room(std::uint32_t count, bool loads, access_index now, Mover& mover)
   {
-    if (count > 1) return make_room_for_run(count, now, mover);
+    if (count > 1) return make_room_for_run(count, loads, now, mover);
     if constexpr (bounded_eviction<Eviction>) return make_bounded_room(loads, now, mover);
     const frame_id first = space(tier::device).pool().lowest(1);
     if (first != frame_pool::none && !is_spared(first, now)) return first;
@@ -521,12 +524,15 @@ class chunk_cache {
     return space(tier::device).pool().lowest(1);
   }
 
-  /// Where no run is free, the run that opens first: its best chunk is worst.
+  /// Where no run is free, the run that opens first: its best chunk is worst. @param loads   as of make_room
   template <cache_mover Mover>
-  frame_id make_room_for_run(std::uint32_t count, access_index now, Mover& mover)
+  frame_id make_room_for_run(std::uint32_t count, bool loads, access_index now, Mover& mover)
   {
     const tier_space& device = space(tier::device);
-    frame_id first = device.pool().lowest(count);
+    frame_id first = frame_pool::none;
+    if constexpr (bounded_eviction<Eviction>)
+      if (orders_by_age()) first = free_order_.run(device.pool(), candidates_.border(now), count, loads);
+    if (first == frame_pool::none) first = device.pool().lowest(count);
     if (first != frame_pool::none) return first;
     candidates_.rank(now, table_.all(), [&](chunk_id victim) {
       first = cheapest_frame_run_around(device, count, table_[victim].first_frame[tier::device], table_[victim].frames,

@@ -46,6 +46,13 @@ class gathered_chunks {
     for (const gathered_tensor& it : gathered_)
       if (!it.keeps) visit(tensors.chunk_of(it.whole));
   }
+  /// Calls `visit(chunk)` for each chunk that is gathered where the owner asks for it. @pre `tensors` is sealed
+  template <class Visit>
+  void for_each_kept(const registry& tensors, Visit visit) const
+  {
+    for (const gathered_tensor& it : gathered_)
+      if (it.keeps) visit(tensors.chunk_of(it.whole));
+  }
   /// Calls `visit(chunk)` for each chunk that ranks add up. @pre `tensors` is sealed
   template <class Visit>
   void for_each_summed(const registry& tensors, Visit visit) const

@@ -40,6 +40,51 @@ class policy_retention {
                                                    std::span<const std::uint32_t> chunk_of_slot, std::uint32_t chunks,
                                                    std::span<const transfer::move> moves)
   {
+    read_stays(record, chunk_of_slot, chunks, moves);
+    join_halves(record);
+    return seen_;
+  }
+
+  /// Reads from a run of a plan which chunks stayed in which frames: a plan that repeats the run from other starts too.
+  /// A chunk that ended the run in other frames than it began in does not stay around the end.
+  /// @param moves      as of `of`   @param began_in   by chunk: its first frame when the run began, or none
+  /// @param followed   the plan of the run
+  [[nodiscard]] const transfer::iteration_plan& in_frames(const access_record& record,
+                                                          std::span<const std::uint32_t> chunk_of_slot,
+                                                          std::span<const transfer::move> moves,
+                                                          std::span<const frame_id> began_in,
+                                                          const transfer::iteration_plan& followed)
+  {
+    read_stays(record, chunk_of_slot, static_cast<std::uint32_t>(began_in.size()), moves);
+    seen_.bound_bytes = followed.bound_bytes;
+    note_places(record, chunk_of_slot, moves, began_in);
+    for (std::uint32_t now = 0; now < record.size(); ++now) {
+      if (seen_.retained_until[now] > now) continue;
+      const std::uint32_t chunk = chunk_of_slot[record.entries()[now].slot];
+      if (lies_in_[chunk] != began_in[chunk]) seen_.retained_until[now] = seen_.first_use[chunk] = access_record::never;
+    }
+    for (const transfer::early_load& load : followed.early) {
+      if (first_break_[load.chunk] <= load.first_use) continue;
+      seen_.early.push_back(load);
+      seen_.first_use[load.chunk] = load.first_use;
+    }
+    return seen_;
+  }
+  /// How many uses the last answer serves without a copy.
+  [[nodiscard]] std::uint32_t saved() const noexcept { return saved_; }
+
+ private:
+  /// A chunk that is there for one part of the way around the end.
+  struct half {
+    std::uint32_t access_index = 0;  ///< of its last use, or when it came
+    chunk_id chunk{0};
+    std::uint32_t frames = 0;
+  };
+
+  void read_stays(const access_record& record, std::span<const std::uint32_t> chunk_of_slot, std::uint32_t chunks,
+                  std::span<const transfer::move> moves)
+  {
+    seen_.clear();
     seen_.retained_until.assign(record.size(), access_record::never);
     seen_.borders.assign(record.size(), UINT32_MAX);
     seen_.first_use.assign(chunks, access_record::never);
@@ -61,19 +106,24 @@ class policy_retention {
       for (; left > 0 && moves[left - 1].access_index > now; --left) note(moves[left - 1]);
       mark(record.entries()[now], now, chunk_of_slot);
     }
-    join_halves(record);
-    return seen_;
   }
-  /// How many uses the last answer serves without a copy.
-  [[nodiscard]] std::uint32_t saved() const noexcept { return saved_; }
 
- private:
-  /// A chunk that is there for one part of the way around the end.
-  struct half {
-    std::uint32_t access_index = 0;  ///< of its last use, or when it came
-    chunk_id chunk{0};
-    std::uint32_t frames = 0;
-  };
+  /// By access the first frame of its chunk.
+  void note_places(const access_record& record, std::span<const std::uint32_t> chunk_of_slot,
+                   std::span<const transfer::move> moves, std::span<const frame_id> began_in)
+  {
+    seen_.places.assign(record.size(), index_of(frame_id::none));
+    lies_in_.assign(began_in);
+    std::size_t next = 0;
+    for (std::uint32_t now = 0; now < record.size(); ++now) {
+      for (; next < moves.size() && moves[next].access_index <= now; ++next)
+        if (moves[next].kind == transfer::move_kind::load || moves[next].kind == transfer::move_kind::claim)
+          lies_in_[moves[next].chunk] = frame_id{static_cast<std::uint32_t>(moves[next].place)};
+      const access_entry& entry = record.entries()[now];
+      if (is_access(entry.kind) && place_of(entry.kind) == memory_location::device)
+        seen_.places[now] = index_of(lies_in_[chunk_of_slot[entry.slot]]);
+    }
+  }
 
   [[nodiscard]] static bool breaks(const transfer::move& action) noexcept
   {
@@ -141,6 +191,7 @@ class policy_retention {
   sequence<std::uint32_t> first_break_;  // by chunk: the first access at which it comes or leaves
   sequence<std::uint32_t> next_break_;   // by chunk: the same after the access that is looked at
   sequence<half> last_break_;            // by chunk: when it came or left last
+  sequence<frame_id> lies_in_;           // by chunk: its first frame after its last move
   sequence<half> early_;
   sequence<half> late_;
 };
@@ -419,12 +470,24 @@ class iteration_planner {
     planned.keep_nothing();  // what it says of another record, or of other chunks
     if constexpr (retaining_transfer<Transfer>) {
       const tier_space& device = now.space(tier::device);
-      transfer::iteration_plan wanted =
-          transfer_.retain({record, chunk_of_slot, now.table().all(), now.table().live(), bytes{device.frame_bytes()},
-                            bytes{device.capacity()}, bytes{now.space(tier::host).capacity()}});
+      transfer::retention_request request{record,
+                                          chunk_of_slot,
+                                          now.table().all(),
+                                          now.table().live(),
+                                          bytes{device.frame_bytes()},
+                                          bytes{device.capacity()},
+                                          bytes{now.space(tier::host).capacity()}};
+      transfer::iteration_plan wanted = transfer_.retain(request);
       if (!wanted.retained_until.empty()) {  // an empty plan would take the room that reserve_search() made
+        const bool finds_places = !wanted.places.empty();
+        const std::uint64_t least = long_trial.counted * (wanted.bound_bytes / device.frame_bytes());
         planned.keep(std::move(wanted));
-        const std::uint64_t moved = frames_moved(planned, now, record, chunk_of_slot);
+        std::uint64_t moved = frames_moved(planned, now, record, chunk_of_slot);
+        if (finds_places && moved > least) {  // stays may have been given up for their frames
+          request.finds_places = false;
+          moved =
+              std::min(moved, try_frames_of_run(planned, now, record, chunk_of_slot, transfer_.retain(request), moved));
+        }
         if (moved == impossible || moved > trial_.frames_moved(now, record, chunk_of_slot, planned.variant, long_trial))
           planned.keep_nothing();
       }
@@ -464,7 +527,7 @@ class iteration_planner {
     way_tried best;
     if (!planned.plan.places.empty()) best = try_ways(now, record, chunk_of_slot, planned.plan, {}, long_trial);
     if (best.moved > solved) {
-      const way_tried anywhere = try_anywhere(planned, now, record, chunk_of_slot, solved);
+      const way_tried anywhere = try_anywhere(planned.plan, now, record, chunk_of_slot, solved);
       if (planned.plan.places.empty() || anywhere.moved < best.moved) {
         planned.plan.places.clear();
         best = anywhere;
@@ -474,13 +537,40 @@ class iteration_planner {
     return best.moved;
   }
 
+  /// Runs a plan that leaves frames open. Where that moves less than `than`, the stays and the frames of its last run
+  /// are kept: a plan with frames ends where it began sooner than one that finds them. Where chunks change frames from
+  /// run to run, so that this would move more than 1 % more, the open plan is kept.
+  /// @return   frames that the kept plan moves; impossible: nothing was changed
+  [[nodiscard]] std::uint64_t try_frames_of_run(planned_iteration& planned, const chunk_cache<Eviction>& now,
+                                                const access_record& record,
+                                                std::span<const std::uint32_t> chunk_of_slot,
+                                                const transfer::iteration_plan& open, std::uint64_t than)
+  {
+    if (open.retained_until.empty()) return impossible;
+    const std::uint64_t frame = now.space(tier::device).frame_bytes();
+    const way_tried anywhere =
+        try_anywhere(open, now, record, chunk_of_slot, long_trial.counted * (open.moved_bytes / frame));
+    if (anywhere.moved >= than) return impossible;
+    retained_.start(now.table(), open, {}, anywhere.ways);
+    (void)retained_.frames_moved(record, chunk_of_slot, long_trial);
+    const transfer::iteration_plan& seen =
+        policy_retention_.in_frames(record, chunk_of_slot, retained_.log().moves(), retained_.began_in(), open);
+    const way_tried found = try_ways(now, record, chunk_of_slot, seen, {.by_age = anywhere.ways.by_age}, long_trial);
+    const bool in_frames = found.moved < than && found.moved <= anywhere.moved + anywhere.moved / 100;
+    const way_tried& best = in_frames ? found : anywhere;
+    planned.keep(in_frames ? seen : open);
+    planned.ways = best.ways;
+    planned.plan.moved_bytes = best.moved / long_trial.counted * frame;
+    return best.moved;
+  }
+
   /// The order by age lets loads begin earlier. The other order is chosen where it moves at least 1 % less.
-  [[nodiscard]] way_tried try_anywhere(const planned_iteration& planned, const chunk_cache<Eviction>& now,
+  [[nodiscard]] way_tried try_anywhere(const transfer::iteration_plan& plan, const chunk_cache<Eviction>& now,
                                        const access_record& record, std::span<const std::uint32_t> chunk_of_slot,
                                        std::uint64_t solved)
   {
     const auto with = [&](bool age) {
-      return try_ways(now, record, chunk_of_slot, planned.plan, {.by_age = age, .finds_frames = true}, long_trial);
+      return try_ways(now, record, chunk_of_slot, plan, {.by_age = age, .finds_frames = true}, long_trial);
     };
     const way_tried by_age = with(true);
     if (by_age.moved <= solved + solved / 100) return by_age;

@@ -130,6 +130,7 @@ struct model_frames {
     target.reset(tensors.frames_of_chunk(), static_cast<std::uint32_t>(tensors.slots().size()));
     for (const tier where : all_tiers) target.reset_tier(where, capacity[where], size, in(capacity[where]));
     gathered.for_each_loaded_from_shares(tensors, [&](chunk_id chunk) { target.make_derived(chunk); });
+    gathered.for_each_kept(tensors, [&](chunk_id chunk) { target.fill_by_ranks(chunk); });
     gathered.for_each_summed(tensors, [&](chunk_id chunk) { target.sum_over_ranks(chunk); });
   }
 };

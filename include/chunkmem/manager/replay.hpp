@@ -360,6 +360,8 @@ class retained_run {
   /// By access index the frame that the chunk of its access came to in the last run, or none. Runs that choose the same
   /// frames again end where they began, sooner or later.
   [[nodiscard]] std::span<const std::uint32_t> frames() const noexcept { return frames_; }
+  /// By chunk the first frame that it had when the last run began, or none.
+  [[nodiscard]] std::span<const frame_id> began_in() const noexcept { return began_in_; }
   /// Room for longer runs than the last one.
   void make_room()
   {

@@ -19,6 +19,15 @@ namespace chunkmem::inline v0 {
 
 namespace planner {
 
+/// A block of a step: what runs forward, and later backward, at one time.
+///
+///     needs.blocks.push_back({.parameters = 1e6, .forward_seconds = 0.1, .backward_seconds = 0.2});
+struct step_block {
+  double parameters = 0;        ///< of the rank
+  double forward_seconds = 0;   ///< of compute
+  double backward_seconds = 0;  ///< of compute, the block's second forward run included
+};
+
 /// The needs of a step of one rank, and the memory and rates of the rank, before anything is decided.
 ///
 ///     const step_needs needs = step_needs_of(shape, setup, share, settings);
@@ -39,12 +48,11 @@ struct step_needs {
   bool takes_norm = false;        ///< no gather of a next weight before the last sum, and no update but with `undoes`
   bool undoes = false;            ///< with a norm: updates come before it, and are undone where it decides otherwise
   bool updates_at_once = false;   ///< the caller begins the next forward pass behind the last update: no step is late
-  // step_needs_of leaves these at 0: the size of blocks is free there, and no weights are kept whole.
-  double kept_whole = 0;             ///< parameters whose whole weights the rank keeps: of all ranks in stages 1 and 2
-  double border_seconds = 0;         ///< the way of the first block, from its gradient to its next weights
-  double least_block_seconds = 0;    ///< of gathering the smallest block; its sum takes as long
-  double last_forward_seconds = 0;   ///< of compute, of the last block
-  double last_backward_seconds = 0;  ///< of compute, of the last block
+  // step_needs_of leaves these empty: the size of blocks is free there, and no weights are kept whole.
+  double kept_whole = 0;           ///< parameters whose whole weights the rank keeps: of all ranks in stages 1 and 2
+  double border_seconds = 0;       ///< the way of the first block, from its gradient to its next weights
+  double least_block_seconds = 0;  ///< of gathering the smallest block; its sum takes as long
+  std::vector<step_block> blocks;  ///< in the order of the forward pass
 
   [[nodiscard]] bool updates_wait() const noexcept { return takes_norm && !undoes; }  ///< for the norm
 };
@@ -186,11 +194,46 @@ struct moved_parameters {
   const double rest_at_turn = (needs.device_at_turn - state_bytes * it.resident) / needs.gathered_bytes;
   const double rest_between = (needs.device_between - state_bytes * it.resident) / needs.gathered_bytes;
   const double again = read - std::min(read, rest_at_turn);
-  const double twice = needs.gather_seconds * 2 + needs.last_forward_seconds + needs.last_backward_seconds;
+  const step_block last = needs.blocks.empty() ? step_block{} : needs.blocks.back();
+  const double twice = needs.gather_seconds * 2 + last.forward_seconds + last.backward_seconds;
   return {std::max(needs.gather_seconds * (2 + again), twice),
           needs.gather_seconds * (again + (needs.takes_norm ? 1 : 0)),
-          needs.takes_norm ? needs.gather_seconds + needs.last_forward_seconds
+          needs.takes_norm ? needs.gather_seconds + last.forward_seconds
                            : needs.gather_seconds * (1 - std::min(1.0, rest_between))};
+}
+
+/// The least time from turn to turn of updates on the host [s].
+///
+/// Take any block and all blocks before it in the forward pass. They run backward behind the blocks that follow them.
+/// So their first gradient is there when the taken block and all that follow have run backward, and a block is summed.
+/// The host then makes all updates of these blocks, but those that the device makes. Behind the last one a block is
+/// gathered and runs forward, and at least all that follow the taken block run forward behind it. The block that gives
+/// the longest time counts; the last block stands for all updates. Where blocks are not known, all are one. Where the
+/// host updates nothing the line holds too: a block is summed and gathered wherever its updates are made.
+///
+/// With updates at once the calling thread updates, and enqueues the forward pass when the last update is done. So the
+/// whole forward pass lies behind all updates on the host. With a norm that decides them, they lie behind the last
+/// gradient. All are maxima of terms that are linear in the decisions, so convex.
+[[nodiscard]] inline double host_update_seconds(const step_needs& needs, double on_device)
+{
+  const double at_once = needs.updates_at_once ? needs.forward_seconds : 0;
+  const double block = needs.least_block_seconds;
+  double left = needs.parameters;  // of a block and of all before it
+  double forward = 0;              // of a block and of all behind it
+  double backward = 0;
+  const auto behind = [&] {
+    return backward + block + std::max(0.0, left - on_device) / needs.rates.host_updates_per_second +
+           std::max(block + forward, at_once);
+  };
+  if (needs.blocks.empty()) return behind();
+  double longest = 0;
+  for (auto it = needs.blocks.rbegin(); it != needs.blocks.rend(); ++it) {
+    forward += it->forward_seconds;
+    backward += it->backward_seconds;
+    longest = std::max(longest, behind());
+    left -= it->parameters;
+  }
+  return longest;
 }
 
 /// The least work under these decisions, by step_limit. All are sums and maxima of terms that are linear in the
@@ -198,14 +241,7 @@ struct moved_parameters {
 /// and the next turn, since the forward pass uses all weights. With undo they do not, and only gathers wait for the
 /// norm.
 ///
-/// With a norm or without, all updates of a step lie between two turns. Before the first one, the last block runs
-/// backward and a block is summed. Behind the last one, a block is gathered and the last block runs forward. With a
-/// norm, the sum of the first block ends the first part, and no pass computes meanwhile. Where the host updates nothing
-/// these lines are not above those of compute and collectives.
-///
-/// With updates at once the calling thread updates, and enqueues the forward pass when the last update is done. So the
-/// whole forward pass lies behind all updates on the host, which lie behind the last block's backward run and a sum.
-/// With a norm that decides them, they lie behind the last gradient.
+/// With a norm, the sum of the first block ends the first part, and no pass computes meanwhile.
 [[nodiscard]] inline std::array<resource_work, 6> work_of(const step_needs& needs, const step_freedom& how)
 {
   const workload::machine_rates& rates = needs.rates;
@@ -217,16 +253,15 @@ struct moved_parameters {
   const resource_work on_device = updates(moved.on_device / rates.device_updates_per_second);
   const resource_work host = updates(moved.on_host / rates.host_updates_per_second);
   const double block = needs.least_block_seconds;
-  const double behind = std::max(block + needs.last_forward_seconds,  // the last update
-                                 needs.updates_at_once ? needs.forward_seconds : 0);
+  const double last = needs.blocks.empty() ? 0 : needs.blocks.back().forward_seconds;
+  const double behind = std::max(block + last, needs.updates_at_once ? needs.forward_seconds : 0);  // the last update
   const auto over = [](const resource_work& it, double rate) {
     return resource_work{it.whole / rate, it.backward / rate, it.forward / rate};
   };
   return {
       resource_work{needs.forward_seconds + needs.backward_seconds + on_device.whole,
                     needs.backward_seconds + (needs.takes_norm ? block : 0), needs.forward_seconds + on_device.forward},
-      resource_work{needs.last_backward_seconds + block + host.whole + behind, 0,
-                    needs.updates_wait() ? host.forward + behind : 0},
+      resource_work{host_update_seconds(needs, moved.on_device), 0, needs.updates_wait() ? host.forward + behind : 0},
       over(up, rates.to_device_bytes_per_second),
       over(down, rates.to_host_bytes_per_second),
       over({up.whole + down.whole + touched.whole, up.backward + down.backward,

@@ -249,7 +249,9 @@ class rank_step {
       inner.decide(driver);
     }
     [[nodiscard]] bool is_due(std::uint32_t place) const noexcept { return inner.is_due(place); }
-    void passed(std::uint32_t ordinal) { self.renew(ordinal, guesses); }
+    /// The last update of the order is made in this call, so all are.
+    [[nodiscard]] bool makes_all() const noexcept { return inner.is_due(self.units_.trained() - 1); }
+    void passed(std::uint32_t ordinal) { self.renew(ordinal, guesses, makes_all()); }
     template <class Driver>
     void end(Driver& driver) noexcept
     {
@@ -257,24 +259,28 @@ class rank_step {
     }
   };
 
-  /// The share of this ordinal has its bytes of the next step. @param in_order   every rank has another order of
-  /// updates: units are made new in the order of their ordinals
+  /// The share of this ordinal has its bytes of the next step. Units that are kept are made new in the order of their
+  /// ordinals, which is that of the next forward pass: gathers and sums share the network, so gathers in the order of
+  /// updates would still wait in line when the first unit, which is updated last, is needed.
+  /// @param guesses     every rank has another order of updates: all units are made new in the order of their ordinals
+  /// @param makes_all   no update of the step waits
   /// @throws as gather: call it again
-  void renew(std::uint32_t ordinal, bool in_order)
+  void renew(std::uint32_t ordinal, bool guesses, bool makes_all)
   {
-    if (m_.rehearsing()) return in_order ? make_new(ordinal) : make_new_ahead(ordinal);
-    if (units_[units_.trained(ordinal)].is_kept)
+    const bool is_kept = units_[units_.trained(ordinal)].is_kept;
+    if (m_.rehearsing() && guesses) return make_new(ordinal);
+    if (!m_.rehearsing() && is_kept)
       m_.updates()
           .gradients()
           .begin_update();  // also in a step that is skipped: a gather that fails leaves a unit without bytes
-    if (in_order) {
+    if (!guesses && (!makes_all || !is_kept)) make_new_ahead(ordinal);
+    if (guesses || makes_all) {
       is_passed_.resize(units_.size());
       is_passed_[ordinal] = 1;
-      for (; renewed_ < units_.size() && is_passed_[renewed_] != 0; ++renewed_) make_new(renewed_);
-    } else {
-      make_new_ahead(ordinal);
+      for (; renewed_ < units_.size() && is_passed_[renewed_] != 0; ++renewed_)
+        if (guesses || units_[units_.trained(renewed_)].is_kept) make_new(renewed_);
     }
-    ++passed_;
+    if (!m_.rehearsing()) ++passed_;
   }
   /// A unit that is kept is gathered. Another one has no whole any more, and is gathered at its next use.
   void make_new(std::uint32_t ordinal)

@@ -611,6 +611,108 @@ inline void shorten(kept_intervals& choice)
   detail::stay_shortener{choice}.run();
 }
 
+namespace detail {
+
+/// Keeps dropped intervals in the place of longer ones, see delay_loads().
+class load_delayer {
+ public:
+  explicit load_delayer(kept_intervals& choice) : choice_{choice}
+  {
+    const auto intervals = choice.problem().intervals();
+    for (std::uint32_t which = 0; which < intervals.size(); ++which) {
+      if (!intervals[which].loads) continue;
+      if (choice.is_kept(which))
+        kept_[choice.size_of(which)].push_back(which);
+      else
+        dropped_.push_back(which);
+    }
+    const auto sort = [&](sequence<std::uint32_t>& which, bool longest_first) {
+      sort_records(std::span{which}, [&](std::uint32_t left, std::uint32_t right) {
+        const std::uint32_t one = intervals[left].length, other = intervals[right].length;
+        return one != other ? (one > other) == longest_first : left < right;
+      });
+    };
+    sort(dropped_, false);
+    for (auto& [size, which] : kept_) sort(which, true);
+  }
+
+  void run()
+  {
+    for (const std::uint32_t which : dropped_)
+      if (!choice_.is_kept(which)) find_room(which);
+  }
+
+ private:
+  static constexpr int most_tries = 16;
+
+  void find_room(std::uint32_t which)
+  {
+    int tries = 0;
+    for (const std::uint32_t other : kept_[choice_.size_of(which)]) {
+      if (length_of(other) <= length_of(which) || tries == most_tries) return;
+      if (!choice_.is_kept(other) || epoch_of(other) == epoch_of(which)) continue;
+      if (exchange(which, other)) return;
+      ++tries;
+    }
+  }
+
+  /// All dropped intervals of an epoch take the place of one interval, and of others of its epoch that then save
+  /// nothing.
+  /// @return   false where they do not fit or move more bytes; nothing happened
+  bool exchange(std::uint32_t which, std::uint32_t other)
+  {
+    const std::uint64_t before = choice_.moved_bytes();
+    changed_.clear();
+    drop(other);
+    const retention_problem::epoch& its = choice_.problem().epochs()[epoch_of(other)];
+    for (std::uint32_t each = its.begin; each < its.end; ++each)
+      if (choice_.is_kept(each) && choice_.loss(each) == 0) drop(each);
+    const std::size_t dropped = changed_.size();
+    const retention_problem::epoch& mine = choice_.problem().epochs()[epoch_of(which)];
+    for (std::uint32_t each = mine.begin; each < mine.end; ++each) {
+      if (choice_.is_kept(each) || !choice_.fits(each)) continue;
+      choice_.keep(each);
+      changed_.push_back(each);
+    }
+    if (choice_.is_kept(which) && choice_.moved_bytes() <= before) return true;
+    while (changed_.size() > dropped) choice_.drop(changed_.back()), changed_.pop_back();
+    for (; !changed_.empty(); changed_.pop_back()) choice_.keep(changed_.back());
+    return false;
+  }
+  void drop(std::uint32_t which)
+  {
+    choice_.drop(which);
+    changed_.push_back(which);
+  }
+
+  [[nodiscard]] std::uint32_t length_of(std::uint32_t which) const noexcept
+  {
+    return choice_.problem().intervals()[which].length;
+  }
+  [[nodiscard]] std::uint32_t epoch_of(std::uint32_t which) const noexcept
+  {
+    return choice_.problem().intervals()[which].epoch;
+  }
+
+  kept_intervals& choice_;
+  sequence<std::uint32_t> dropped_;                        // intervals that load, the shortest first
+  std::map<std::uint64_t, sequence<std::uint32_t>> kept_;  // by size: intervals that load, the longest first
+  sequence<std::uint32_t> changed_;
+};
+
+}  // namespace detail
+
+/// Lets chunks that are used again soon stay in the place of chunks of their size that are used again later, where no
+/// more bytes move. The loads then have more time between the access that frees their room and their use.
+///
+/// shorten() exchanges one interval for what lies inside it. Here the intervals of two epochs change places: at the
+/// turn of a step forward and back, a weight of the first layer leaves in the place of one of a last layer. Cost:
+/// O(intervals log rows); at most 16 exchanges are tried for each dropped interval.
+inline void delay_loads(kept_intervals& choice)
+{
+  detail::load_delayer{choice}.run();
+}
+
 }  // namespace transfer
 
 }  // namespace chunkmem::inline v0

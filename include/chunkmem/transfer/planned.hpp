@@ -30,7 +30,9 @@ namespace transfer {
 /// - The eviction policy decides where the plan would move more bytes (windows of several frames, the tide). `planned`
 ///   therefore never moves more than the eviction policy.
 /// - Some chunks live on the device alone where the host has no room for every chunk.
-/// - Where some chunks have several frames, the plan also says in which frames each chunk lies; see stay_frames.
+/// - Where some chunks have several frames, the plan also says in which frames each chunk lies; see stay_frames. Where
+///   stays were given up for that, the manager also runs the plan without frames, and takes the frames of that run if
+///   it moves fewer bytes.
 /// - A copy starts as soon as its chunk is ready and its frames are free.
 /// - A load takes the frame that is free, or was given up by the plan, the longest. A chunk without bytes takes a frame
 ///   whose bytes an agent may still copy, or add over ranks, only where there is no other.
@@ -40,7 +42,8 @@ namespace transfer {
 ///   early_loads.
 ///
 /// Good where an iteration repeats. Poor where every iteration is another one, since every record is solved anew.
-/// Cost: one solution for each record, see retention_solution; nothing while a plan is followed.
+/// Cost: one solution for each record, see retention_solution, and a second one where the first gave up stays for their
+/// frames; nothing while a plan is followed.
 class planned {
  public:
   using policy_kind = transfer_kind;
@@ -72,8 +75,9 @@ class planned {
     } catch (const out_of_memory&) {  // a chunk would have to lie between leases, or the host copies have no room
       return {};
     }
-    const auto places = plan_.device_only.empty() ? frames_.choose(uses_, plan_.retained, tide_, request.chunks)
-                                                  : std::span<const std::uint32_t>{};
+    const auto places = request.finds_places && plan_.device_only.empty()
+                            ? frames_.choose(uses_, plan_.retained, tide_, request.chunks)
+                            : std::span<const std::uint32_t>{};
     if (!places.empty() && frames_.is_cut())
       plan_.moved_bytes = moved_bytes({sizes_, uses_.uses(), room_, {}, true}, plan_.retained);
     iteration_plan answer = link_stays(uses_, plan_.retained, tide_, record.size());

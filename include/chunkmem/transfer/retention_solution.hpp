@@ -77,7 +77,7 @@ void climb_all_widths(dual_ascent& ascent, std::size_t most_steps, Visit visit)
 ///    price, and a sweep in time.
 /// 2. More sweeps decide in time by distance and by cost, as demand paging would.
 /// 3. ruin_and_recreate improves the best of these choices unless the prices prove it optimal; shorten() makes its
-///    intervals short.
+///    intervals short, and delay_loads() lets the chunks stay that are used again soon.
 ///
 /// A plan repeats in each iteration. Decisions that drift over many iterations can move fewer bytes, though on average
 /// never fewer than `certified_bytes`. Cost: up to 700 values of the dual, O(classes + 1,200 rows) each, 25 passes of
@@ -105,6 +105,7 @@ void climb_all_widths(dual_ascent& ascent, std::size_t most_steps, Visit visit)
   ruin_and_recreate{problem, ascent.best()}.improve(choice, effort.rebuilds,
                                                     enough > 0 ? static_cast<std::uint64_t>(enough) : 0);
   shorten(choice);
+  delay_loads(choice);
 
   plan.moved_bytes = problem.constant_bytes() + choice.moved_bytes();
   plan.is_optimal = problem.intervals().empty() ||

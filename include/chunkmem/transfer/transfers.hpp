@@ -26,6 +26,8 @@ namespace transfer {
 /// - the last departure or use of the loaded chunk;
 /// - `window` accesses before the load is needed.
 ///
+/// A write-back moves forward in the same way, to the first use that reads what was written last.
+///
 /// Victims and frames stay those of demand paging, so `lookahead` never moves more bytes. Where demand paging ends each
 /// iteration in another place, an engine soon gives up at most one chunk of that for a plan that ends where it began.
 /// Poor where the host is nearly full: decisions then depend on each other and stay in place.
@@ -43,6 +45,7 @@ class lookahead {
   {
     actions.clear();
     chunk_ready_.assign(input.chunks, 0);
+    chunk_final_.assign(input.chunks, {});
     frame_ready_.assign(input.device_frames, 0);
     std::size_t next = 0;
     std::size_t ended = 0;
@@ -63,16 +66,31 @@ class lookahead {
   {
     const auto releases = input.record.releases();
     for (; ended < releases.size() && releases[ended].until <= now; ++ended) {
-      const std::uint32_t slot = input.record.entries()[releases[ended].access_index].slot;
-      if (slot != access_record::never) chunk_ready_[input.chunk_of_slot[slot]] = now;
+      const access_entry& entry = input.record.entries()[releases[ended].access_index];
+      if (entry.slot == access_record::never) continue;
+      const std::uint32_t chunk = input.chunk_of_slot[entry.slot];
+      chunk_ready_[chunk] = now;
+      final_bytes& bytes_of_chunk = chunk_final_[chunk];
+      if (--bytes_of_chunk.pins == 0 && !bytes_of_chunk.is_read) bytes_of_chunk.from = now;
     }
   }
 
   /// A chunk may move only after the entry that uses it.
   void pass_entry(const schedule_input& input, std::uint32_t now)
   {
-    const std::uint32_t slot = input.record.entries()[now].slot;
-    if (slot != access_record::never) chunk_ready_[input.chunk_of_slot[slot]] = now + 1;
+    const access_entry& entry = input.record.entries()[now];
+    if (entry.slot == access_record::never) return;
+    const std::uint32_t chunk = input.chunk_of_slot[entry.slot];
+    chunk_ready_[chunk] = now + 1;
+    final_bytes& bytes_of_chunk = chunk_final_[chunk];
+    if (!is_access(entry.kind) || writes(access_of(entry.kind))) {
+      bytes_of_chunk.from = now + 1;
+      bytes_of_chunk.is_read = false;
+    } else if (bytes_of_chunk.pins == 0 && !bytes_of_chunk.is_read) {
+      bytes_of_chunk.from = now;
+      bytes_of_chunk.is_read = true;
+    }
+    if (is_access(entry.kind)) ++bytes_of_chunk.pins;
   }
 
   void add(const schedule_input& input, const move& wanted, std::vector<move>& actions)
@@ -83,8 +101,10 @@ class lookahead {
     action.order = static_cast<std::uint32_t>(actions.size());
     if (wanted.kind == move_kind::claim || wanted.kind == move_kind::lease) action.order |= after_copies;
     actions.push_back(action);
-    if (wanted.chunk != UINT32_MAX)
+    if (wanted.chunk != UINT32_MAX) {
       chunk_ready_[wanted.chunk] = std::max(chunk_ready_[wanted.chunk], action.access_index);
+      chunk_final_[wanted.chunk].from = std::max(chunk_final_[wanted.chunk].from, action.access_index);
+    }
     if (wanted.kind == move_kind::evict) mark_frames(wanted, action.access_index);
   }
 
@@ -92,7 +112,10 @@ class lookahead {
   {
     if (wanted.kind == move_kind::claim || wanted.kind == move_kind::lease) return wanted.access_index;
     std::uint32_t start = wanted.access_index > window ? wanted.access_index - window : 0;
-    start = std::max(start, chunk_ready_[wanted.chunk]);
+    // behind the first read the chunk may have pins again: then it is copied when the last one is gone
+    const std::uint32_t final_from = chunk_final_[wanted.chunk].from;
+    start = wanted.kind == move_kind::write_back && final_from >= start ? final_from
+                                                                        : std::max(start, chunk_ready_[wanted.chunk]);
     if (wanted.kind == move_kind::load)
       for (std::uint64_t frame = wanted.place; frame < wanted.place + wanted.frames; ++frame)
         start = std::max(start, frame_ready_[frame]);
@@ -108,6 +131,13 @@ class lookahead {
   static constexpr std::uint32_t after_copies = std::uint32_t{1} << 31;
 
   std::vector<std::uint32_t> chunk_ready_;  // from when a chunk may move: after its last use or move
+  /// From when a chunk has the bytes that a write-back copies, and no pins.
+  struct final_bytes {
+    std::uint32_t from = 0;
+    std::uint32_t pins = 0;
+    bool is_read = false;  ///< `from` is the first read: a copy from there on waits for no more than that read does
+  };
+  std::vector<final_bytes> chunk_final_;
   std::vector<std::uint32_t> frame_ready_;  // from when a frame is free
 };
 
