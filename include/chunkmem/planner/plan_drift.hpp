@@ -122,7 +122,7 @@ struct rate_pair {
 /// @throws usage_error    the plan is not of this shape, set-up, share and settings, or a rate is none; and as
 ///   plan_memory
 template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned,
-          class Progress = no_progress>
+          chunk_layout Layout = size_class_layout, class Progress = no_progress>
   requires std::is_invocable_v<Progress&, const plan_trial&>
 [[nodiscard]] std::optional<memory_plan_choice> replan(const memory_plan& plan, const measured_training& measured,
                                                        const workload::transformer_shape& shape,
@@ -143,7 +143,7 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
   const bytes less = modelled > tide ? modelled - tide : bytes{};
   now.device_bytes = now.device_bytes + less - more;
   memory_plan_choice made =
-      plan_memory<Eviction, Transfer>(shape, setup, now, settings, std::forward<Progress>(progress));
+      plan_memory<Eviction, Transfer, Layout>(shape, setup, now, settings, std::forward<Progress>(progress));
   if (!made.fits) return made;
   made.plan.fingerprint = fingerprint;
   made.plan.device_capacity = made.plan.device_capacity + more - less;

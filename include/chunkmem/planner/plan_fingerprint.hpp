@@ -17,12 +17,13 @@ namespace planner {
 /// number only by chance.
 ///
 /// Rates are not in it: they drift, and a plan names the rates that it was made from.
-[[nodiscard]] constexpr std::uint64_t plan_fingerprint(const workload::transformer_shape& shape,
-                                                       const workload::training_setup& setup,
-                                                       const workload::rank_share& share,
-                                                       const rank_settings& settings) noexcept
+[[nodiscard]] inline std::uint64_t plan_fingerprint(const workload::transformer_shape& shape,
+                                                    const workload::training_setup& setup,
+                                                    const workload::rank_share& share, const rank_settings& settings)
 {
   constexpr std::uint64_t all_rows = std::bit_cast<std::uint64_t>(1.0);  // so of exact training each is 0
+  const std::uint64_t gradients = settings.gradient.takes_slot() ? 0 : settings.has_wide_gradients() ? 4 : 2;
+  const std::uint64_t divided = (settings.divided.gradients ? 0U : 1U) + (settings.divided.parameters ? 0U : 2U);
   std::uint64_t hash = 0;
   for (const std::uint64_t value : {static_cast<std::uint64_t>(shape.style),
                                     shape.layers,
@@ -52,7 +53,9 @@ namespace planner {
                                     settings.host_process.count(),
                                     std::bit_cast<std::uint64_t>(settings.host_reserve),
                                     std::uint64_t{settings.takes_norm},
-                                    std::uint64_t{settings.updates_late}}) {
+                                    std::uint64_t{settings.updates_late},
+                                    gradients,
+                                    divided}) {
     hash = (hash ^ value) + 0x9e3779b97f4a7c15U;  // splitmix64 (Steele, Lea and Flood 2014)
     hash = (hash ^ hash >> 30) * 0xbf58476d1ce4e5b9U;
     hash = (hash ^ hash >> 27) * 0x94d049bb133111ebU;
