@@ -24,8 +24,8 @@ namespace planner {
 /// The knowledge before the first iteration of a simulated training.
 enum class known_before : std::uint8_t {
   rehearsal,  ///< smallest capacities, proven; the first iteration records. Most of the time of a forecast
-  /// of a run without limits, as if from a file: the first iteration has a plan already. Over ranks bytes are rehearsed
-  /// all the same
+  /// of a run without limits, as if from a file: the first iteration has a plan already. Nothing is proven: over ranks
+  /// `fits` is about groups of equal size
   profile,
 };
 

@@ -178,8 +178,15 @@ template <eviction_policy Eviction, transfer_policy Transfer, chunk_layout Layou
   };
   with_rank(capacity, train);
   memory_requirement need = told;
-  const bytes most = std::min(capacity[tier::host], need.everything);
-  while (need.smallest_host < most && !trains(need.smallest_host)) need.smallest_host += need.chunk_bytes;
+  if (trains(need.smallest_host)) return need;
+  const bytes most = std::max(std::min(capacity[tier::host], need.everything), need.smallest_host);
+  std::uint64_t low = 0;  // frames more: too few
+  std::uint64_t high = (most - need.smallest_host).count() / need.chunk_bytes.count();
+  while (high > low + 1) {
+    const std::uint64_t middle = low + (high - low) / 2;
+    (trains(need.smallest_host + middle * need.chunk_bytes) ? high : low) = middle;
+  }
+  need.smallest_host += high * need.chunk_bytes;
   return need;
 }
 

@@ -231,10 +231,10 @@ template <class Training>
 /// Only bookkeeping is allocated, so the model may have any size. The same arguments give the same answer. Policies
 /// decide as they do in training, since the engine is the same.
 ///
-/// Bytes are exact. On one rank the manager is the one that trains. Over ranks a rehearsal of the sharded_model of
-/// division_of says what a rank needs, and whether it fits. The time of a step over ranks is that of a rank_training,
-/// whose groups have equal sizes. Where these need more room than the rank has, they get it. Cost: see rank_training; a
-/// second to some for a few hundred groups.
+/// Bytes are exact with known_before::rehearsal. On one rank the manager is the one that trains. Over ranks a rehearsal
+/// of the sharded_model of division_of says what a rank needs, and whether it fits. The time of a step over ranks is
+/// that of a rank_training, whose groups have equal sizes. Where these need more room than the rank has, they get it.
+/// Cost: see rank_training; a second to some for a few hundred groups.
 ///
 /// Use:
 ///
@@ -264,6 +264,7 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
   result.gathers_ahead = script.gathers_ahead();
   result.capacity = capacities_of(share, settings);
   const bool is_lone = share.ranks == 1;
+  const bool proves = settings.known == known_before::rehearsal;
   const auto rehearse_groups = [&](per_tier<bytes> room) {
     return training_type{groups, script, share, settings, room, eviction, transfer, layout}.rehearse();
   };
@@ -278,14 +279,14 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
   };
   const auto simulate = [&](per_tier<bytes> room) {
     training_type training{groups, script, share, settings, room, eviction, transfer, layout};
-    if (settings.known == known_before::profile)
+    if (!proves)
       training.follow(profile());
     else if (const memory_requirement need = training.rehearse(); is_lone)
       result.need = need;
     detail::steady_run<training_type>{training}.run(settings.most_iterations, result);
   };
   const std::string why_not = detail::refusal([&] {
-    if (is_lone) return simulate(result.capacity);
+    if (is_lone || !proves) return simulate(result.capacity);
     result.need = rehearse(result.capacity);
     if (detail::refusal([&] { simulate(result.capacity); }).empty()) return;
     result.steps.clear();
@@ -294,7 +295,7 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
   });
   result.fits = why_not.empty();
   result.why_not = why_not;
-  if (result.fits || result.need.rehearsed || (is_lone && settings.known == known_before::profile)) return result;
+  if (result.fits || result.need.rehearsed || !proves) return result;
   // A step that does not fit even without limits was refused above, with its bytes.
   (void)detail::refusal([&] {
     result.need = rehearse({{detail::endless, detail::endless}});
