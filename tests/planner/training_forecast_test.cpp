@@ -161,6 +161,21 @@ TEST_CASE("gathered groups take three units of the device beside the peak of the
   CHECK(found.need.largest_leases < leased);  // a sharded_model gathers into frames
 }
 
+TEST_CASE("a step gathers as many groups at once as the device has room for", "[planner]")
+{
+  rank_settings settings = settings_of(8'192, false, 0);
+  settings.gather_units = 64;
+  workload::rank_share share = share_of(2);
+  share.rates.peer_bytes_per_second = 1e6;  // collectives are what a step waits for
+  const training_forecast roomy = forecast_training(small, {}, share, settings);
+  REQUIRE(roomy.fits);
+  share.device_bytes = roomy.need.smallest_device;
+  const training_forecast tight = forecast_training(small, {}, share, settings);
+  REQUIRE(tight.fits);
+  CHECK(most_leased(tight.record, tier::device) <= share.device_bytes);
+  CHECK(tight.step.nanoseconds > roomy.step.nanoseconds);
+}
+
 TEST_CASE("a training with a profile takes the same steps, says at once whether it fits, and proves nothing",
           "[planner]")
 {

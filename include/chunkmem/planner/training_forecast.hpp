@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -233,7 +234,8 @@ template <class Training>
 ///
 /// Bytes are exact with known_before::rehearsal. On one rank the manager is the one that trains. Over ranks a rehearsal
 /// of the sharded_model of division_of says what a rank needs, and whether it fits. The time of a step over ranks is
-/// that of a rank_training, whose groups have equal sizes. Where these need more room than the rank has, they get it.
+/// that of a rank_training, whose groups have equal sizes. Where the rank has no room for gather_units of them, half as
+/// many are simulated, down to one, which gets the room that it needs.
 /// Cost: see rank_training; a second to some for a few hundred groups.
 ///
 /// Use:
@@ -259,14 +261,13 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
   using training_type = rank_training<Eviction, Transfer, Layout>;
   settings.check(), share.check();
   const parameter_groups groups = groups_of(shape, setup, share, settings);
-  const training_script script = script_of(groups, activations, share, settings);
+  std::optional<training_script> script{script_of(groups, activations, share, settings)};
   training_forecast result;
-  result.gathers_ahead = script.gathers_ahead();
   result.capacity = capacities_of(share, settings);
   const bool is_lone = share.ranks == 1;
   const bool proves = settings.known == known_before::rehearsal;
   const auto rehearse_groups = [&](per_tier<bytes> room) {
-    return training_type{groups, script, share, settings, room, eviction, transfer, layout}.rehearse();
+    return training_type{groups, *script, share, settings, room, eviction, transfer, layout}.rehearse();
   };
   const auto rehearse = [&](per_tier<bytes> room) {
     return is_lone ? rehearse_groups(room)
@@ -274,11 +275,11 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
   };
   const auto profile = [&] {
     const bytes roomy = 2 * (result.capacity[tier::device] + result.capacity[tier::host]);
-    training_type training{groups, script, share, settings, {{roomy, roomy}}, eviction, transfer, layout};
+    training_type training{groups, *script, share, settings, {{roomy, roomy}}, eviction, transfer, layout};
     return detail::profile_without_limits(training);
   };
   const auto simulate = [&](per_tier<bytes> room) {
-    training_type training{groups, script, share, settings, room, eviction, transfer, layout};
+    training_type training{groups, *script, share, settings, room, eviction, transfer, layout};
     if (!proves)
       training.follow(profile());
     else if (const memory_requirement need = training.rehearse(); is_lone)
@@ -288,11 +289,18 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
   const std::string why_not = detail::refusal([&] {
     if (is_lone || !proves) return simulate(result.capacity);
     result.need = rehearse(result.capacity);
-    if (detail::refusal([&] { simulate(result.capacity); }).empty()) return;
-    result.steps.clear();
-    simulate(detail::least_room(result.capacity, rehearse_groups));
-    result.timeline.at_peak = detail::within(result.timeline.at_peak, result.capacity[tier::device]);
+    for (rank_settings gathering = settings; !detail::refusal([&] { simulate(result.capacity); }).empty();) {
+      result.steps.clear();
+      if (script->units() == training_script::least_units) {
+        simulate(detail::least_room(result.capacity, rehearse_groups));
+        result.timeline.at_peak = detail::within(result.timeline.at_peak, result.capacity[tier::device]);
+        return;
+      }
+      gathering.gather_units /= 2;
+      script.emplace(script_of(groups, activations, share, gathering));
+    }
   });
+  result.gathers_ahead = script->gathers_ahead();
   result.fits = why_not.empty();
   result.why_not = why_not;
   if (result.fits || result.need.rehearsed || !proves) return result;
