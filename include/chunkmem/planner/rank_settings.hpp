@@ -82,7 +82,8 @@ struct rank_settings {
   return align_up(bytes{2} * settings.chunk_elements, grain).count() / 2;
 }
 
-/// How a model over ranks is divided: a unit has a chunk of each rank.
+/// How a model over ranks is divided: a unit has a chunk of each rank. Nothing is gathered ahead: with gathers_ahead
+/// such a model needs room for these units beside its bytes.
 ///
 ///     const auto division = planner::division_of(settings, ranks.ranks());
 ///     sharded_model m{memory, ranks, {.chunk_bytes = plan.chunk_bytes}, division};
