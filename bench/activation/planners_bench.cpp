@@ -3,9 +3,9 @@
 // plans? How much faster is a plan of both remedies than a plan of one?
 //
 // Eight batches of convolutional networks on a device with 14 GB for activations and a link of 12 GB/s each way, in
-// virtual time. Single remedies have the best of several numbers of merged blocks, as karma has. Then random chains
-// of up to seven blocks, on which every plan can be tried. Then the seconds of planning 200 blocks, unless the argument
-// is `brief`.
+// virtual time. A batch that no plan fits is named, and counts in no figure. Single remedies have the best of several
+// numbers of merged blocks, as karma has. Then random chains of up to seven blocks, on which every plan can be tried.
+// Then the seconds of planning 200 blocks, unless the argument is `brief`.
 #include "../transfer/planning_figures.hpp"
 
 #include <chunkmem/activation/activation_planner.hpp>
@@ -19,11 +19,11 @@
 #include <support/picture_problems.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <ctime>
 #include <limits>
-#include <numeric>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,18 +37,16 @@ using support::exhaustive;
 constexpr std::uint32_t random_chains = 300;
 constexpr std::uint32_t pofo_slots = 40;
 
-/// One number for each network.
+/// One number for each network that some plan fits.
 struct summary {
+  std::vector<std::string> networks;
+  std::vector<std::string> without_plan;
   std::vector<double> karma_over_bound;
   std::vector<double> planned_over_single;
   std::vector<double> gain_over_single;  // of karma, over the best plan of one remedy
   std::vector<double> gain_over_swap;    // of karma, over the best plan that swaps alone
 };
 
-double mean(const std::vector<double>& values)
-{
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-}
 double median(std::vector<double> values)
 {
   std::ranges::sort(values);
@@ -106,8 +104,11 @@ void measure(const support::picture_training& training, summary& all)
   (void)show("rotor", plan_merged(rotor{}, chain, budget, {100}));
   (void)show("pofo", plan_merged(pofo{pofo_slots}, chain, budget, {8, 12, 21}));
   const double best = show("planned", planned{}.plan(chain, budget));
-  std::printf("  karma gains %.3f over the best single remedy, %.3f over swaps alone\n", single / mixed, swap / mixed);
+  const std::string name = std::string{training.network} + ", " + std::to_string(training.pictures);
   std::fflush(stdout);
+  if (best == std::numeric_limits<double>::infinity()) return all.without_plan.push_back(name);
+  std::printf("  karma gains %.3f over the best single remedy, %.3f over swaps alone\n", single / mixed, swap / mixed);
+  all.networks.push_back(name);
   all.karma_over_bound.push_back(mixed / bound.seconds());
   all.planned_over_single.push_back(best / single);
   all.gain_over_single.push_back(single / mixed);
@@ -173,15 +174,19 @@ int main(int argc, char** argv)
 {
   summary all;
   for (const support::picture_training& training : support::picture_trainings) measure(training, all);
-  std::printf(
-      "karma: %.3f of the bound as a median, %.3f as the worst; gains %.3f over single remedies, %.3f over "
-      "swaps alone, on average\n",
-      median(all.karma_over_bound), worst(all.karma_over_bound), mean(all.gain_over_single), mean(all.gain_over_swap));
+  std::printf("%-24s over the bound  gain over single remedies  gain over swaps\n", "karma");
+  for (std::size_t index = 0; index < all.networks.size(); ++index)
+    std::printf("%-24s %14.3f %26.3f %16.3f\n", all.networks[index].c_str(), all.karma_over_bound[index],
+                all.gain_over_single[index], all.gain_over_swap[index]);
+  for (const std::string& name : all.without_plan) std::printf("%-24s   does not fit\n", name.c_str());
+  std::printf("%-24s %14.3f %26.3f %16.3f\n", "median", median(all.karma_over_bound), median(all.gain_over_single),
+              median(all.gain_over_swap));
   const double equal = equal_percent();
   if (argc < 2 || std::string_view{argv[1]} != "brief") {
     time(karma{}, 1);
     time(rotor{}, 1);
     time(pofo{}, 30);
+    time(planned{}, 5);
   }
   return transfer_bench::write_figures(
       "planners_bench",
@@ -189,6 +194,6 @@ int main(int argc, char** argv)
        {"activation.karma_over_bound_worst", worst(all.karma_over_bound), "ratio", "<=", 1.15},
        {"activation.planned_over_best_single_worst", worst(all.planned_over_single), "ratio", "<=", 1.0},
        {"activation.exhaustive_equal_percent", equal, "%", "==", 100},
-       {"activation.karma_gain_over_single_mean", mean(all.gain_over_single), "ratio", ">=", 1},
-       {"activation.karma_gain_over_swap_mean", mean(all.gain_over_swap), "ratio", ">=", 1}});
+       {"activation.karma_gain_over_single_median", median(all.gain_over_single), "ratio", ">=", 1},
+       {"activation.karma_gain_over_swap_median", median(all.gain_over_swap), "ratio", ">=", 1}});
 }

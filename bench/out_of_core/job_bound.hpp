@@ -39,10 +39,8 @@ namespace out_of_core {
   made.backward_seconds = chain.backward_seconds() + plan.costs.recomputed_seconds;
   double held = 0;
   for (std::uint32_t block = 0; block < chain.size(); ++block)
-    held += static_cast<double>((plan.action_of(block) == cm::activation::block_action::recompute
-                                     ? chain.blocks[block].boundary
-                                     : chain.blocks[block].saved)
-                                    .count());
+    held += static_cast<double>(
+        (runs_again(plan.action_of(block)) ? chain.blocks[block].boundary : chain.blocks[block].saved).count());
   made.swapped = swapped;
   made.device_between = static_cast<double>(device.count());
   made.device_at_peak = made.device_at_turn = made.device_between - (held - swapped);

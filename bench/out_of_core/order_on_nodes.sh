@@ -10,10 +10,11 @@
 # A plan is the same program in virtual time, `gpt --forecast`. It knows the links as probe_links measures them on the nodes,
 # and the rate of the passes of a rank that trains alone on a node. Nothing of a training over ranks goes into it.
 #
-# All trainings run once in each of the rounds (3). A step of a training is the median of its steps from the fourth on. Two
-# trainings of a model differ where one of them is slower by more than 3 % in every round. Then it has to be planned as the
-# slower one. The script fails unless that is so for all of these pairs, and if losses of one model differ in any digit. It
-# prints each pair that is not as planned, and how many pairs are if 3 % of the median of the rounds are enough.
+# All trainings run once in each of the rounds (3), in another order in each of them. A step of a training is the median of
+# its steps from the fourth on. Two trainings of a model differ where one of them is slower by more than 3 % in every round.
+# Then it has to be planned as the slower one. The script fails unless that is so for all of these pairs, and if losses of one
+# model differ in any digit. It prints each pair that is not as planned, and how many pairs are if 3 % of the median of the
+# rounds are enough.
 set -eu
 programs=$1
 rounds=${2:-3}
@@ -26,7 +27,7 @@ fi
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 gpt=$programs/gpt
-steps=9
+steps=15
 
 on_nodes() {
   "$CHUNKMEM_ON_NODES" "$@" </dev/null >"$folder/said.txt" 2>"$folder/errors.txt" || {
@@ -37,7 +38,7 @@ on_nodes() {
 }
 # Of the tokens a second of the steps from the fourth on.
 median_rate() {
-  sed -n "s|^step [4-9]/$steps .* \([0-9]*\) tokens/s .*|\1|p" "$1" | sort -g |
+  sed -n "s#^step \([4-9]\|1[0-5]\)/$steps .* \([0-9]*\) tokens/s .*#\2#p" "$1" | sort -g |
     awk '{ all[NR] = $1 } END { print (all[int((NR + 1) / 2)] + all[int(NR / 2) + 1]) / 2 }'
 }
 
@@ -74,6 +75,8 @@ while read -r name batch model; do
   round=0
   while [ "$round" -lt "$rounds" ]; do
     round=$((round + 1))
+    awk -v seed="$round" 'BEGIN { srand(seed) } { print rand(), $0 }' "$folder/steps.txt" | sort -g | cut -d ' ' -f 2- \
+      >"$folder/turns.txt"
     while read -r shard when activations transfer others; do
       # shellcheck disable=SC2086
       on_nodes "$gpt" $model --shard "$shard" --update "$when" --activations "$activations" --transfer "$transfer" \
@@ -83,7 +86,7 @@ while read -r name batch model; do
       seconds=$(awk -v tokens=$((4 * batch * 64)) -v rate="$(median_rate "$folder/trained.txt")" \
         'BEGIN { printf "%.4f", tokens / rate }')
       echo "$shard $when $activations $transfer $others $seconds"
-    done <"$folder/steps.txt" >"$folder/more.txt"
+    done <"$folder/turns.txt" >"$folder/more.txt"
     mv "$folder/more.txt" "$folder/steps.txt"
   done
   [ "$(sort -u "$folder/losses.txt" | grep -c "^\(loss [0-9.]* \)\{$((steps + 2))\}$")" = 1 ] &&

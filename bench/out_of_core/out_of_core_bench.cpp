@@ -92,9 +92,10 @@ void print(const job& it, const cm::activation::activation_plan& plan, cm::bytes
   const cm::planner::step_needs needs = needs_of(it, plan, device, 0);
   std::string actions;
   for (std::uint32_t block = 0; block < it.layers.size(); ++block)
-    actions += "KSR"[static_cast<std::size_t>(plan.action_of(block))];
+    actions += "KSRH"[static_cast<std::size_t>(plan.action_of(block))];
   std::printf(
-      "job %llu: %llu tensors in %zu layers %s (K keep, S swap, R recompute), ZeRO %d, updates %s%s; device %llu "
+      "job %llu: %llu tensors in %zu layers %s (K keep, S swap, R recompute, H with the input on the host), ZeRO %d, "
+      "updates %s%s; device %llu "
       "frames "
       "of %llu (least %llu)\n"
       "  compute %.4f s, a gather of all %.4f s, updates %.4f s, own weights one way %.4f s, first layer's way %.4f s; "

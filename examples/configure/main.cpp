@@ -11,22 +11,27 @@
 #include "../schedule/trace.hpp"
 
 #include <chunkmem/configurator/cluster_file.hpp>
+#include <chunkmem/configurator/model_profile.hpp>
 #include <chunkmem/configurator/parallel_plan.hpp>
 #include <chunkmem/configurator/plan_file.hpp>
 #include <chunkmem/configurator/plan_search.hpp>
+#include <chunkmem/configurator/profile_file.hpp>
 #include <chunkmem/configurator/step_latency.hpp>
+#include <chunkmem/configurator/trained_model.hpp>
+#include <chunkmem/pipeline/interruption.hpp>
 #include <chunkmem/pipeline/pipeline_timeline.hpp>
 #include <chunkmem/workload/named_transformers.hpp>
+#include <chunkmem/workload/transformer.hpp>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <iostream>
-#include <stop_token>
 #include <string>
 #include <system_error>
 
@@ -63,22 +68,27 @@ extern "C" void interrupt(int)
 
 [[nodiscard]] configurator::plan_search_result search(const options& chosen, const subject& of)
 {
-  std::stop_source stopper;
+  using clock = std::chrono::steady_clock;
+  const clock::time_point begin = clock::now();
+  const auto is_over = [&] {
+    return is_interrupted ||
+           (chosen.seconds > 0 && std::chrono::duration<double>{clock::now() - begin}.count() > chosen.seconds);
+  };
   configurator::plan_search_effort effort{.threads = chosen.threads,
                                           .best = chosen.best,
                                           .beside = {chosen.device_allowance, chosen.host_allowance},
-                                          .stop = stopper.get_token()};
-  effort.tell = [&](const configurator::search_progress& it) {
-    if (is_interrupted || (chosen.seconds > 0 && it.seconds > chosen.seconds)) stopper.request_stop();
-    if (!chosen.is_quiet)
-      std::fprintf(stderr, "\r%llu of %llu plans, %.0f s, about %.0f s left  ",
+                                          .stop = chunkmem::pipeline::interruption{is_over}};
+  if (!chosen.is_quiet)
+    effort.tell = [](const configurator::search_progress& it) {
+      std::fprintf(stderr,
+                   "\r%llu of %llu plans, %.0f s, about %.0f s left; the best takes %.4g s, none less than %.4g s  ",
                    static_cast<unsigned long long>(it.done), static_cast<unsigned long long>(it.of), it.seconds,
-                   it.seconds_left);
-  };
+                   it.seconds_left, it.best, it.bound);
+    };
   std::signal(SIGINT, interrupt);
   auto found = find_plans(of.whole, of.model, chosen.space, effort);
   std::signal(SIGINT, SIG_DFL);
-  if (!chosen.is_quiet) std::fputs("\r                                                             \r", stderr);
+  if (!chosen.is_quiet) std::fprintf(stderr, "\r%110s\r", "");
   return found;
 }
 
@@ -115,12 +125,32 @@ void write_files(const options& chosen, const subject& of, const configurator::p
   if (chosen.svg) write_file("--svg", *chosen.svg, picture_of(simulation_of(of, best->plan)));
 }
 
+[[nodiscard]] configurator::trained_model model_of(const options& chosen,
+                                                   const chunkmem::workload::transformer_shape& shape,
+                                                   const configurator::cluster& whole)
+{
+  if (!chosen.profile) return {shape, chosen.trainer};
+  configurator::model_profile profile = configurator::read_profile(chosen.profile->string());
+  std::uint64_t layers = 0;
+  for (const configurator::profiled_part& it : profile.parts) layers += it.layers;
+  if (layers != shape.layers)
+    throw problem{"--profile '" + chosen.profile->string() + "' has " + std::to_string(layers) +
+                  " layers, and --model " + chosen.model + " has " + std::to_string(shape.layers) +
+                  " (give the model that was measured)"};
+  const std::vector<std::string> kinds = profile.kinds();
+  for (const configurator::cluster_node& it : whole.nodes)
+    if (std::ranges::find(kinds, it.kind) == kinds.end())
+      throw problem{"--profile '" + chosen.profile->string() + "' has no times for nodes of the kind \"" + it.kind +
+                    "\" (measure them there)"};
+  return configurator::trained_model{std::move(profile), chosen.trainer, shape};
+}
+
 int run(const options& chosen)
 {
   const configurator::cluster whole = configurator::read_cluster(chosen.cluster.string());
   chunkmem::workload::transformer_shape shape = max_model::choose_model(chosen.model).shape;
   if (chosen.sequence != 0) shape.sequence = chosen.sequence;
-  const configurator::trained_model model{shape, chosen.trainer};
+  const configurator::trained_model model = model_of(chosen, shape, whole);
   const subject of{whole, model};
   std::cout << "cluster \"" << whole.name << "\" of " << whole.nodes.size() << " nodes and " << whole.ranks()
             << " devices, model " << chosen.model << ", " << chosen.space.rows << " rows of " << shape.sequence
@@ -131,7 +161,7 @@ int run(const options& chosen)
     std::cout << (found.is_whole ? "no plan was found that fits\n"
                                  : "no plan was found before the search was stopped\n");
   else
-    print_plans(std::cout, of, found), print_best(std::cout, of, found.best.front());
+    print_plans(std::cout, of, found), print_bound(std::cout, found), print_best(std::cout, of, found.best.front());
   print_rejected(std::cout, found);
   if (found.best.empty()) return EXIT_FAILURE;
   write_files(chosen, of, found);

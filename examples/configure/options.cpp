@@ -22,7 +22,7 @@ using max_model::problem;
 
 struct raw_options {
   std::string cluster{}, model{}, sequence{}, rows{}, schedules{}, threads{}, best{}, seconds{}, device{}, host{};
-  std::string activation_bytes{}, sums{}, plan{}, plans{}, trace{}, svg{};
+  std::string activation_bytes{}, sums{}, profile{}, plan{}, plans{}, trace{}, svg{};
 };
 
 void declare(CLI::App& app, raw_options& raw, options& out)
@@ -31,6 +31,8 @@ void declare(CLI::App& app, raw_options& raw, options& out)
   app.add_flag("-h,--help", out.help, "this text");
   app.add_option("--cluster", raw.cluster, "JSON file of a cluster, as probe_links writes it");
   app.add_option("--model", raw.model, "JSON file of a transformer, or the name of one (--models lists them)");
+  app.add_option("--profile", raw.profile,
+                 "JSON file of measured times and bytes of that model: plans are cut between its parts");
   app.add_flag("--models", out.lists_models, "print the names of models");
   app.add_option("--rows", raw.rows, "rows of a batch, over all replicas");
   app.add_option("--sequence", raw.sequence, "tokens of a row (the model's)");
@@ -106,6 +108,9 @@ options parse_options(int count, const char* const* arguments)
   if (!raw.sums.empty() && raw.sums != "ring" && raw.sums != "direct")
     throw problem{"--sums '" + raw.sums + "' is unknown: choose ring or direct"};
   if (raw.sums == "direct") out.trainer.sums = configurator::sum_route::direct;
+  if (!raw.profile.empty()) out.profile = raw.profile;
+  if (out.profile && !(raw.sequence.empty() && raw.activation_bytes.empty()))
+    throw problem{"--profile has times and bytes of its own: leave --sequence and --activation-bytes out"};
   if (!raw.plan.empty()) out.plan = raw.plan;
   if (!raw.plans.empty()) out.plans = raw.plans;
   if (!raw.trace.empty()) out.trace = raw.trace;

@@ -21,7 +21,8 @@ struct options {
   bool lists_models = false;
   std::filesystem::path cluster{};
   std::string model{};
-  std::uint64_t sequence = 0;  ///< 0: the model's
+  std::optional<std::filesystem::path> profile{};  ///< measured times and bytes of the model
+  std::uint64_t sequence = 0;                      ///< 0: the model's
   chunkmem::configurator::trainer_traits trainer{};
   chunkmem::configurator::plan_space space{};
   unsigned threads = 1;

@@ -38,20 +38,38 @@ template <class Member>
   return found;
 }
 
-/// The device of each rank, and the time of a step with other places: the order of devices, and the slowest order.
+/// Devices without a rank.
+void print_idle(std::ostream& out, const subject& of, const configurator::parallel_plan& plan)
+{
+  const std::vector<std::uint32_t> nodes = of.whole.nodes_of_ranks();
+  if (plan.devices.size() == nodes.size()) return;
+  out << "  idle, since no plan that was found is faster with them: " << nodes.size() - plan.devices.size() << " of "
+      << nodes.size() << " devices:";
+  constexpr std::uint32_t most_printed = 16;
+  std::uint32_t printed = 0;
+  for (std::uint32_t device = 0; device < nodes.size() && printed < most_printed; ++device) {
+    if (std::ranges::find(plan.devices, device) != plan.devices.end()) continue;
+    out << (printed++ == 0 ? " " : ", ") << "device " << device << " of node " << nodes[device];
+  }
+  out << (nodes.size() - plan.devices.size() > most_printed ? ", ...\n" : "\n");
+}
+
+/// The device of each rank, idle devices, and the time of a step with other places: in the order of devices, and the
+/// slowest that are found by the same clock.
 void print_places(std::ostream& out, const subject& of, const configurator::found_plan& best)
 {
   const configurator::step_latency latency{of.whole, of.model};
-  const auto seconds = [&](const std::vector<std::uint32_t>& devices) {
-    configurator::parallel_plan plan = best.plan;
-    plan.devices = devices;
+  const auto seconds = [&](const configurator::parallel_plan& plan) {
     return latency.of(plan, moved_by(of.whole, plan, best.memory)).step;
   };
-  std::vector<std::uint32_t> in_order = best.plan.devices;
-  std::ranges::sort(in_order);
+  configurator::parallel_plan in_order = best.plan;
+  std::ranges::sort(in_order.devices);
   const configurator::group_places places{of.whole, best.plan, parts_of(of.model, best.plan)};
-  out << formatted("  places: %.4g s as found, %.4g s in the order of devices, %.4g s at worst\n", best.time.step,
-                   seconds(in_order), seconds(places.worst({.trials = 24'000, .exact_nodes = 6})));
+  constexpr std::uint64_t steps_of_search = 1'000'000;
+  const std::uint64_t steps = schedule_steps(best.plan) * best.plan.replicas;
+  const auto most = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(steps_of_search / steps, 1, 200));
+  out << formatted("  places: %.4g s as found, %.4g s in the order of devices, %.4g s on the slowest places found\n",
+                   best.time.step, seconds(in_order), slowest_places(places, best.plan, most, seconds));
   const std::vector<std::uint32_t> nodes = of.whole.nodes_of_ranks();
   constexpr std::uint32_t most_printed = 16;
   for (std::uint32_t replica = 0; replica < std::min(best.plan.replicas, most_printed); ++replica) {
@@ -64,20 +82,30 @@ void print_places(std::ostream& out, const subject& of, const configurator::foun
     out << '\n';
   }
   if (best.plan.replicas > most_printed) out << "  ... (" << best.plan.replicas << " replicas)\n";
+  print_idle(out, of, best.plan);
 }
 
 }  // namespace
 
 void print_plans(std::ostream& out, const subject& of, const configurator::plan_search_result& found)
 {
-  out << "    step [s]   tokens/s   bound [s]   device needs   host needs   plan\n";
+  out << "    step [s]   tokens/s   bound [s]     device needs   host needs   plan\n";
   for (const configurator::found_plan& it : found.best) {
     const double tokens = static_cast<double>(it.plan.rows() * of.model.shape.sequence) / it.time.step;
-    out << formatted("%12.4g %10.4g %11.4g %14s %12s   ", it.time.step, tokens, it.bound,
-                     gpt::size_text(most(it.memory, &configurator::stage_memory::smallest_device)).c_str(),
+    const std::string device = gpt::size_text(most(it.memory, &configurator::stage_memory::smallest_device));
+    out << formatted("%12.4g %10.4g %11.4g %16s %12s   ", it.time.step, tokens, it.bound,
+                     ((it.has_exact_memory ? "" : "about ") + device).c_str(),
                      gpt::size_text(most(it.memory, &configurator::stage_memory::smallest_host)).c_str())
         << text_of(it.plan) << (it.plan.tensor > 1 ? " (cannot be run yet)" : "") << '\n';
   }
+}
+
+void print_bound(std::ostream& out, const configurator::plan_search_result& found)
+{
+  const double best = found.best.front().time.step;
+  out << (found.bound >= best ? formatted("\nno plan of these places is faster than %.4g s\n", best)
+                              : formatted("\nno plan takes less than %.4g s: the best one takes %.3g times as long\n",
+                                          found.bound, best / found.bound));
 }
 
 void print_best(std::ostream& out, const subject& of, const configurator::found_plan& best)
@@ -94,6 +122,10 @@ void print_best(std::ostream& out, const subject& of, const configurator::found_
         << "; a device needs " << gpt::size_text(it.smallest_device) << ", and has all at once with "
         << gpt::size_text(it.everything) << '\n';
   }
+  if (!best.has_exact_memory)
+    out << "  about: a part of its micro-batches was rehearsed, and its chunks come and go. With all of them a device "
+           "may "
+           "need some chunks more\n";
   print_places(out, of, best);
 }
 

@@ -18,6 +18,9 @@ struct subject {
 /// The best plans: time of a step, tokens of a second, the free bound, and the bytes of the stage that needs the most.
 void print_plans(std::ostream& out, const subject& of, const chunkmem::configurator::plan_search_result& found);
 
+/// How far the best plan is from the bound of all plans. @pre   there is one
+void print_bound(std::ostream& out, const chunkmem::configurator::plan_search_result& found);
+
 /// The best plan by stages: the bytes that a stage keeps and needs, and the devices of its ranks.
 void print_best(std::ostream& out, const subject& of, const chunkmem::configurator::found_plan& best);
 

@@ -16,21 +16,26 @@
 
 namespace gpt {
 
-/// The layers as a chain: sizes as the model declares them for all rows of a batch, times by their products.
-[[nodiscard]] inline chunkmem::activation::layer_chain chain_of(const extents& size)
+/// The seconds of one layer for all rows of a micro-batch, and the rates of links. The defaults serve where the order
+/// of layers alone is looked at.
+struct chain_rates {
+  double forward_seconds = 1;
+  double backward_seconds = 2;
+  double to_host_bytes_per_second = 1;
+  double to_device_bytes_per_second = 1;
+};
+
+/// The layers as a chain: sizes as the model declares them for all rows of a batch.
+[[nodiscard]] inline chunkmem::activation::layer_chain chain_of(const extents& size, const chain_rates& rates = {})
 {
   using chunkmem::bytes;
-  constexpr double flops_per_second = 20e9;  // of one thread; a plan depends on its ratio to the copies alone
   const std::uint64_t stream = size.context * size.width;
-  const double flops = 24.0 * static_cast<double>(stream) * static_cast<double>(size.width) +
-                       4.0 * static_cast<double>(size.context) * static_cast<double>(stream);
-  const double forward = static_cast<double>(size.batch) * flops / flops_per_second;
   chunkmem::activation::layer_chain chain{.blocks = {}, .input = bytes{4 * size.batch * stream}};
   for (std::size_t layer = 0; layer < size.layers; ++layer) {
     chunkmem::activation::chain_block block;
     block.name = "layer " + std::to_string(layer);
-    block.forward_seconds = forward;
-    block.backward_seconds = 2 * forward;
+    block.forward_seconds = rates.forward_seconds;
+    block.backward_seconds = rates.backward_seconds;
     block.boundary = bytes{4 * size.batch * stream};
     block.saved = bytes{4 * size.batch * (10 * stream + 4 * size.context)};
     block.gradient = block.boundary;
@@ -41,15 +46,16 @@ namespace gpt {
   return chain;
 }
 
-/// @param device   room for activations, used by those that plan
+/// @param device   room for activations, used by those that plan, as `rates` are
 [[nodiscard]] inline chunkmem::activation::activation_plan plan_layer_runs(activation_mode choice, const extents& size,
-                                                                           chunkmem::bytes device)
+                                                                           chunkmem::bytes device = {},
+                                                                           const chain_rates& rates = {})
 {
   using namespace chunkmem::activation;
-  constexpr double copies = 4e9;  // bytes a second, between two places of one memory
-  const activation_budget budget{
-      .device = device, .to_host_bytes_per_second = copies, .to_device_bytes_per_second = copies};
-  const layer_chain chain = chain_of(size);
+  const activation_budget budget{.device = device,
+                                 .to_host_bytes_per_second = rates.to_host_bytes_per_second,
+                                 .to_device_bytes_per_second = rates.to_device_bytes_per_second};
+  const layer_chain chain = chain_of(size, rates);
   switch (choice) {
     case activation_mode::recompute: return recompute_all{}.plan(chain, budget);
     case activation_mode::karma: return karma{}.plan(chain, budget);

@@ -38,12 +38,15 @@ struct memory_limits {
 };
 
 /// @throws problem   the device is below the smallest that works, or a tier is above what the machine has
-inline void check(const memory_budget& budget, const memory_limits& limits)
+inline void check(const options& chosen, const memory_budget& budget, const memory_limits& limits)
 {
   if (budget.device < budget.smallest_device) {
+    const bool keeps = chosen.activations == activation_mode::keep;
     throw problem{"--device-memory " + size_text(budget.device) + " is too small: this model needs at least " +
                   std::to_string(budget.smallest_device.count()) + " B, which is " + size_text(budget.smallest_device) +
-                  " (give that much, or make --width, --context or --chunk-bytes smaller)"};
+                  (keeps ? ", with --activations keep, which leaves all activations on the device (give that much, or "
+                           "try --activations swap)"
+                         : " (give that much, or make --width, --context or --chunk-bytes smaller)")};
   }
   if (limits.device && budget.device > *limits.device) {
     throw problem{"device memory " + size_text(budget.device) + " is more than the " + size_text(*limits.device) +
@@ -105,6 +108,7 @@ void choose_activations(training_setup& setup, Rehearse rehearse)
   };
   plan_for(activation_mode::recompute, boundless);
   if (!is_planned(chosen.activations)) return plan_for(chosen.activations, boundless);
+  if constexpr (Training::foresees) return;  // its first steps recompute, and measure what a plan is made by
   const auto least = rehearse();
   const chunkmem::bytes quarter{least.everything.count() / 4};
   const chunkmem::bytes device = std::max(chosen.device_memory.value_or(quarter), least.smallest_device);
@@ -150,7 +154,7 @@ template <class Training>
   budget.device = setup.chosen.device_memory.value_or(std::max(quarter, need.smallest_device));
   budget.host = setup.chosen.host_memory.value_or(need.chunks + setup.chunk + setup.host_leases());
   const memory_limits limits = Training::limits();
-  check(budget, limits);
+  check(setup.chosen, budget, limits);
   const auto luxury = session<Training>{setup.without_plan(), boundless, boundless, either_gradient{}}.rehearse();
   budget.unlimited_device = luxury.everything + 4 * setup.chunk;
   budget.unlimited_host = std::max(budget.host, luxury.chunks + setup.chunk);

@@ -153,7 +153,7 @@ grep 'a training on 3 ranks was started as 2 processes (start 3)' '${PROJECT_BIN
   endforeach()
 endif()
 
-# As configure plans, for threads and processes; and every plan over links that are slow.
+# As configure plans, for threads and processes; every plan over links that are slow; and drawn plans on four nodes.
 if(TARGET configure)
   set(gpt_planned sh "${CMAKE_CURRENT_LIST_DIR}/tests/plans.sh" $<TARGET_FILE:gpt> $<TARGET_FILE:configure>
       "${PROJECT_SOURCE_DIR}/examples/configure/clusters/four_processes.json")
@@ -162,6 +162,10 @@ if(TARGET configure)
     chunkmem_test(example.gpt_plans.mpi.slow LABELS slow mpi TIMEOUT 600
                   COMMAND ${gpt_planned} "${PROJECT_BINARY_DIR}/gpt_plans_mpi" ${chunkmem_mpi_launcher})
     set_property(TEST example.gpt_plans.mpi.slow APPEND PROPERTY ENVIRONMENT ${gpt_mpi_environment})
+  endif()
+  if(gpt_launches AND TARGET probe_links)
+    chunkmem_test(example.gpt_plans.nodes.slow LABELS slow mpi TIMEOUT 5400
+                  COMMAND sh "${PROJECT_SOURCE_DIR}/bench/configurator/plans_on_nodes.sh" $<TARGET_FILE_DIR:gpt>)
   endif()
   if(gpt_launches AND TARGET slow_link)
     chunkmem_test(example.gpt_plans.every.slow LABELS slow mpi TIMEOUT 3600

@@ -112,6 +112,11 @@ void display::header(const options& chosen, const training_text& text, const mem
   size_line(out_, "everything", budget.everything);
   std::fprintf(out_, "given   device %s (smallest possible %s), host %s\n", size_text(budget.device).c_str(),
                size_text(budget.smallest_device).c_str(), size_text(budget.host).c_str());
+  if (const bytes quarter{budget.everything.count() / 4}; !chosen.device_memory && quarter < budget.device)
+    std::fprintf(out_, "        a quarter of the need, %s, is too small%s\n", size_text(quarter).c_str(),
+                 chosen.activations == activation_mode::keep
+                     ? " with --activations keep, which leaves all activations on the device"
+                     : "");
   std::fprintf(out_, "        the training needs %.2f times the device\n\n",
                static_cast<double>(budget.everything.count()) / static_cast<double>(budget.device.count()));
 }
@@ -201,6 +206,7 @@ void display::sample(std::string_view prompt, std::string_view written) const
 
 void display::line(std::string_view text) const
 {
+  if (terminal_) std::fputs("\r\x1b[K", out_);  // else the text would stand behind the last step
   std::fprintf(out_, "%.*s\n", static_cast<int>(text.size()), text.data());
   std::fflush(out_);
 }

@@ -5,6 +5,8 @@
 
 #ifdef GPT_HAS_JSON
 #include "rank_on_clocks.hpp"
+#include "rank_session.hpp"
+#include "simulated_groups.hpp"
 
 #include <chunkmem/collective/network_costs.hpp>
 #include <chunkmem/collective/simulated_ranks.hpp>
@@ -13,7 +15,6 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/ownership/ownership_policy.hpp>
-#include <chunkmem/sharding/process_groups.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -45,8 +46,12 @@ using chunkmem::configurator::cluster;
 /// The costs of collectives over MPI: ranks agree on each call in ceil(log2 ranks) rounds before its ring begins.
 [[nodiscard]] network_costs network_of(const cluster& whole)
 {
-  std::vector<double> rates, latencies;
+  std::vector<double> rates, latencies, of_message, of_byte;
   const auto nodes = static_cast<std::uint32_t>(whole.nodes.size());
+  for (const chunkmem::configurator::cluster_node& it : whole.nodes) {
+    of_message.push_back(it.message_work.seconds_per_message);
+    of_byte.push_back(it.message_work.seconds_per_byte);
+  }
   for (std::uint32_t from = 0; from < nodes; ++from)
     for (std::uint32_t to = 0; to < nodes; ++to) {
       if (from == to) continue;
@@ -55,6 +60,7 @@ using chunkmem::configurator::cluster;
     }
   const double latency = median(latencies) * 1e9;
   network_costs made{.of_node = 1, .nodes = nodes};
+  made.work = {.seconds_per_message = median(of_message), .seconds_per_byte = median(of_byte)};
   made.network_bytes_per_second = median(rates);
   made.network_nanoseconds = static_cast<std::uint64_t>(latency);
   made.start_nanoseconds = static_cast<std::uint64_t>(latency * std::ceil(std::log2(nodes)));
@@ -66,13 +72,13 @@ using chunkmem::configurator::cluster;
   const chunkmem::configurator::cluster_node& node = whole.nodes.front();
   constexpr double norms = 7;  // a norm reads 4 B of the 28 B of an update
   rank_rates made;
-  made.operations_per_second = chosen.computed_per_second.value_or(node.device_flops_per_second);
-  made.copies.to_device.bytes_per_second = node.to_device_bytes_per_second;
-  made.copies.to_host.bytes_per_second = node.to_host_bytes_per_second;
-  made.copies.within_device.bytes_per_second = made.copies.within_host.bytes_per_second =
-      node.to_device_bytes_per_second;
-  made.updates = {node.host_updates_per_second, node.host_updates_per_second, norms * node.host_updates_per_second,
-                  norms * node.host_updates_per_second};
+  clock_rates& own = made.own;
+  own.operations_per_second.fill(chosen.computed_per_second.value_or(node.device_flops_per_second));
+  own.copies.to_device.bytes_per_second = node.to_device_bytes_per_second;
+  own.copies.to_host.bytes_per_second = node.to_host_bytes_per_second;
+  own.copies.within_device.bytes_per_second = own.copies.within_host.bytes_per_second = node.to_device_bytes_per_second;
+  own.updates = {node.host_updates_per_second, node.host_updates_per_second, norms * node.host_updates_per_second,
+                 norms * node.host_updates_per_second};
   made.network = network_of(whole);
   return made;
 }
@@ -89,25 +95,6 @@ try {
   throw problem{std::string{"--forecast: "} + failed.what()};
 }
 
-/// The ends of one rank that stands for all, of its three groups.
-struct simulated_groups {
-  /// @param beside   the end of another group, whose link these have
-  simulated_groups(const network_costs& costs, std::uint32_t of_node, simulated_ranks& beside)
-      : all{costs, chunkmem::rank_id{0}, beside},
-        node{with(costs, of_node), chunkmem::rank_id{0}, beside},
-        across{with(costs, costs.ranks() / of_node), chunkmem::rank_id{0}, beside}
-  {
-  }
-  [[nodiscard]] static network_costs with(network_costs costs, std::uint32_t ranks)
-  {
-    costs.nodes = ranks;
-    return costs;
-  }
-
-  simulated_ranks all, node, across;
-  chunkmem::sharding::process_groups<simulated_ranks> groups{all, node, across};
-};
-
 }  // namespace
 
 int run_forecast(const options& chosen, const training_text& text, const display& show)
@@ -117,8 +104,9 @@ int run_forecast(const options& chosen, const training_text& text, const display
   const rank_rates rates = rates_of(whole, chosen);
   const rank_plan plan = rank_plan::of(chosen, rates.network.ranks());
   simulated_ranks link{rates.network};
-  simulated_groups gathers{rates.network, plan.of_node, link};
-  simulated_groups sums{rates.network, plan.of_node, link};
+  constexpr chunkmem::rank_id all_alike{0};
+  simulated_groups gathers{rates.network, all_alike, plan.of_node, link};
+  simulated_groups sums{rates.network, all_alike, plan.of_node, link};
   chunkmem::sharding::sums_apart both{gathers.groups, sums.groups};
   const auto found = timed_step_of_rank(chosen, text, rank_on_clocks{both, rates}, plan);
   char line[160];

@@ -19,10 +19,18 @@ template <class Manager>
 class layer_runs {
  public:
   layer_runs(const network<Manager>& net, activation_mode choice, const chunkmem::activation::activation_plan& plan)
-      : n_{net}, keeps_{choice == activation_mode::keep}, plan_{plan}
+      : n_{net}, keeps_{choice == activation_mode::keep}
   {
     const extents& size = net.handles().size;
-    if (plan_.steps.empty()) plan_ = plan_layer_runs(activation_mode::keep, size, chunkmem::bytes{});
+    kept_.resize(size.layers);
+    for (auto& pins : kept_) pins.reserve(size.batch * 7);
+    use(plan.steps.empty() ? plan_layer_runs(activation_mode::keep, size) : plan);
+  }
+
+  /// Between two steps: the next ones run in this order. @param plan   of the layers
+  void use(const chunkmem::activation::activation_plan& plan)
+  {
+    plan_ = plan;
     using chunkmem::activation::chain_run;
     const auto first_of = [&](chain_run run) {
       const auto found = std::ranges::find(plan_.steps, run, &chunkmem::activation::chain_step::run);
@@ -30,9 +38,7 @@ class layer_runs {
     };
     turn_ = static_cast<std::uint32_t>(first_of(chain_run::backward));
     runs_again_ = first_of(chain_run::passing) < plan_.steps.size();
-    ends_.read(plan_, chain_of(size));
-    kept_.resize(size.layers);
-    for (auto& pins : kept_) pins.reserve(size.batch * 7);
+    ends_.read(plan_, chain_of(n_.handles().size));
   }
 
   /// Runs of the forward pass. @param run_layer   called with the index of a layer

@@ -8,6 +8,8 @@
 #include "stages.hpp"
 #include "training_on_host.hpp"
 
+#include <chunkmem/backend/host_arena.hpp>
+
 #include <cstdio>
 #include <cstdlib>
 #include <exception>

@@ -221,6 +221,7 @@ void fill(
       using stored = decltype(element);
       const auto pin = manager.acquire(each.tensor.template as<stored>(), chunkmem::access::write, reachable<Manager>);
       if (&each == net.parameters.data()) begun();
+      if constexpr (!Manager::engine_type::has_bytes) return;
       const auto values = pin.span();
       workers.run(static_cast<unsigned>((values.size() + piece - 1) / piece), [&](unsigned part) {
         const std::size_t end = std::min(values.size(), (part + 1) * piece);
@@ -240,7 +241,7 @@ template <class Manager>
     with_element(each.tensor.type, [&](auto element) {
       const auto pin =
           manager.acquire(each.tensor.template as<decltype(element)>(), chunkmem::access::read, reachable<Manager>);
-      hash.add_words(std::as_bytes(pin.span()));
+      if constexpr (Manager::engine_type::has_bytes) hash.add_words(std::as_bytes(pin.span()));
     });
   }
   return hash.value();

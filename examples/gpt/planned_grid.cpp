@@ -89,6 +89,7 @@ using configurator::parallel_plan;
                                                              const chunkmem::pipeline::pass_seconds& seconds,
                                                              std::uint32_t steps)
 {
+  check_schedulable(plan);
   // This program has one set of gradients, and a plan without replicas two.
   if (plan.schedule == configurator::schedule_kind::two_versions)
     return make_schedule(chunkmem::pipeline::no_flush{},
@@ -137,6 +138,9 @@ planned_training read_plan(const options& chosen)
   or_refuse([&] { plan.check(model.shape, whole.ranks()); });
   if (plan.tensor > 1)
     refuse("has ranks that share layers, which gpt cannot run (plan with --without-tensor-parallelism)");
+  if (plan.zero == 0 && plan.replicas > 1)
+    refuse("has ZeRO 0, and replicas of gpt divide states (plan ZeRO 1, 2 or 3)");
+  if (!plan.cuts.empty()) refuse("has cuts, and stages of gpt have equal numbers of layers (plan without cuts)");
   if (plan.micro_batch > most_rows_of_layers / chosen.size.layers)
     refuse("has micro-batches of " + std::to_string(plan.micro_batch) + " rows, which times --layers is more than " +
            std::to_string(most_rows_of_layers) + " (plan for fewer rows)");

@@ -79,7 +79,8 @@ training_result train_limited(const training_setup& setup, const memory_budget& 
                                              file_trace{chosen.trace ? &trace : nullptr});
   (void)limited.rehearse();
   show.header(chosen, setup.text, budget, setup.chunk);
-  if (is_planned(chosen.activations)) show.line(chunkmem::activation::report_of(setup.plan));
+  if constexpr (!Training::foresees)
+    if (is_planned(chosen.activations)) show.line(chunkmem::activation::report_of(setup.plan));
   if constexpr (!Training::places_states) {
     show.line(chosen.update == update_choice::gpu ? "updates on the GPU\n" : "updates on threads of the CPU\n");
   }
@@ -268,6 +269,7 @@ template <class Training>
     Training::settle(chosen, text, workers, chunk);
   training_setup setup{chosen, text, workers, chunk};
   choose_activations<Training>(setup);
+  setup.is_followed = Training::foresees;
   const memory_budget budget = budget_for<Training>(setup);
   const training_result limited = train_limited<Training>(setup, budget, show, ratios);
   if (!setup.chosen.verify) return EXIT_SUCCESS;

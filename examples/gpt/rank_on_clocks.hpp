@@ -4,11 +4,9 @@
 #include "rank_on_host.hpp"
 #include "virtual_clocks.hpp"
 
-#include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/collective/network_costs.hpp>
 #include <chunkmem/collective/simulated_ranks.hpp>
 #include <chunkmem/ownership/ownerships.hpp>
-#include <chunkmem/planner/timed_adam.hpp>
 #include <chunkmem/sharding/process_groups.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 
@@ -18,9 +16,7 @@ namespace gpt {
 
 /// The rates of a rank and of its links.
 struct rank_rates {
-  double operations_per_second = 0;  ///< of products in the passes
-  chunkmem::backend::cost_table copies;
-  chunkmem::planner::update_rates updates;
+  clock_rates own;
   chunkmem::collective::network_costs network;  ///< of all ranks, each a node
 };
 
@@ -41,12 +37,11 @@ class rank_on_clocks {
   {
   }
 
+  static constexpr bool foresees = true;
   [[nodiscard]] ranks_type& process_groups() const noexcept { return *process_groups_; }
   [[nodiscard]] backend_type memory(chunkmem::bytes device, chunkmem::bytes host) const
   {
-    return backend_type{{.device_capacity = device, .host_capacity = host, .costs = rates_->copies},
-                        rates_->operations_per_second,
-                        rates_->updates};
+    return backend_type{device, host, rates_->own};
   }
   [[nodiscard]] manager_type manager(backend_type& memory, const training_setup& setup, const rank_plan& plan) const
   {

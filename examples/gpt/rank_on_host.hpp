@@ -47,6 +47,7 @@ class rank_on_host {
 
   explicit rank_on_host(ranks_type& process_groups) noexcept : process_groups_{&process_groups} {}
 
+  static constexpr bool foresees = true;
   [[nodiscard]] ranks_type& process_groups() const noexcept { return *process_groups_; }
   [[nodiscard]] static backend_type memory(chunkmem::bytes device, chunkmem::bytes host)
   {

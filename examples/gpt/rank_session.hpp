@@ -4,6 +4,8 @@
 #include "budget.hpp"
 #include "checkpoints.hpp"
 #include "display.hpp"
+#include "followed_training.hpp"
+#include "foresight.hpp"
 #include "progress.hpp"
 #include "run.hpp"
 
@@ -21,8 +23,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace gpt {
@@ -72,7 +76,7 @@ struct rank_plan {
 /// Every rank computes on rows of its own; the loss of a step is the mean of all of them, in order of ranks.
 /// @tparam Place   a rank and what it trains with, see rank_on_host: `communicator_type`, `backend_type`,
 ///                 `manager_type`, `model_type` and `trainer_type`; `process groups()`, `memory`, `manager`, `declare`,
-///                 `plan`, `limits` and `largest_tensor_bytes`
+///                 `plan`, `limits` and `largest_tensor_bytes`; `foresees`: its steps can be run on virtual clocks
 template <class Place>
 class rank_session {
  public:
@@ -81,6 +85,8 @@ class rank_session {
   rank_session(const training_setup& setup, const Place& here, const rank_plan& plan, chunkmem::bytes device,
                chunkmem::bytes host)
       : setup_{setup},
+        plan_{plan},
+        start_{device, host},
         ranks_{here.process_groups().of(chunkmem::ownership::process_group::all)},
         memory_{here.memory(device, host)},
         manager_{here.manager(memory_, setup, plan)},
@@ -92,7 +98,11 @@ class rank_session {
   }
 
   /// What one step needs. Ranks do not talk in it.
-  [[nodiscard]] auto rehearse() { return rehearse_step(manager_, trainer_); }
+  [[nodiscard]] auto rehearse()
+  {
+    start_.need = rehearse_step(manager_, trainer_);
+    return start_.need;
+  }
 
   /// Rehearses, fills the weights or takes up a training that was saved, and trains.
   /// @param show   null trains silently @param saves   null saves nothing; of the same folders on every rank
@@ -108,11 +118,13 @@ class rank_session {
     if constexpr (requires { trainer_.samples(); })
       if (trainer_.samples() != nullptr) trainer_.samples()->check_ratios();
     if (show != nullptr && !found.empty()) show->line(found);
+    follow(show);
     if (progress_.step() == 0) progress_.begin(mean(trainer_.evaluate()));
     if (show != nullptr) show->note("held-out", progress_.first());
     while (progress_.step() < setup_.chosen.steps) {
       progress_.step_is_done(one_step(progress_.step(), show));
       const std::string saved = saves == nullptr ? std::string{} : saves->save_after(progress_.step(), manager_);
+      was_saved_ = was_saved_ || !saved.empty();
       if (show != nullptr && !saved.empty()) show->line(saved);
     }
     progress_.end(mean(trainer_.evaluate()));
@@ -125,6 +137,12 @@ class rank_session {
   }
 
   [[nodiscard]] memory_figures figures() const { return figures_of(manager_.report(), trainer_); }
+  /// The first steps, see followed_training. Null where they were not followed.
+  [[nodiscard]] const auto* followed() const noexcept
+    requires(Place::foresees)
+  {
+    return followed_ ? &*followed_ : nullptr;
+  }
 
   /// A step in virtual time.
   struct timed_step {
@@ -134,19 +152,68 @@ class rank_session {
   /// The mean of some steps in the steady state, on clocks of the backend.
   [[nodiscard]] timed_step steady_step()
   {
-    constexpr std::size_t warm_up = 4, measured = 4;
+    constexpr std::size_t warm_up = first_steps::all, measured = 4;
     (void)rehearse();
     gpt::fill(manager_, net_, setup_.chosen.seed, setup_.workers);
+    follow(nullptr);
     std::size_t number = 0;
-    while (number < warm_up) (void)trainer_.step(number++);
+    while (number < warm_up) {
+      begin_step();
+      (void)trainer_.step(number++);
+      end_step();
+    }
     const std::uint64_t begin = memory_.now();
-    const double operations = memory_.operations();
+    const part_operations operations = memory_.operations();
     while (number < warm_up + measured) (void)trainer_.step(number++);
-    return {static_cast<double>(memory_.now() - begin) * 1e-9 / measured,
-            (memory_.operations() - operations) / measured};
+    timed_step mean{.seconds = static_cast<double>(memory_.now() - begin) * 1e-9 / measured};
+    for (std::size_t part = 0; part < step_parts; ++part)
+      mean.operations += (memory_.operations()[part] - operations[part]) / measured;
+    return mean;
+  }
+  /// The first steps on virtual clocks.
+  [[nodiscard]] foreseen_steps foresee(const chunkmem::activation::activation_plan& later, const training_start& start)
+  {
+    return foreseen_by(manager_, trainer_, net_, setup_, later, start);
   }
 
  private:
+  /// From now on the first steps are followed, where the training is one that is. Every rank makes this call.
+  void follow(const display* show)
+  {
+    if constexpr (Place::foresees) {
+      if (!setup_.is_followed) return;
+      start_.is_resumed = progress_.step() > 0;
+      const rank_place place{chunkmem::index_of(ranks_.rank()), ranks_.ranks()};
+      const auto look = [this, place](const chunkmem::activation::activation_plan& later, const clock_rates& rates) {
+        return gpt::foresee(setup_, later, start_, rates, plan_, place);
+      };
+      const auto agree = [this](std::span<double> numbers) {
+        for (double& number : numbers)
+          for (const std::uint64_t word : all(std::bit_cast<std::uint64_t>(number)))
+            number = std::max(number, std::bit_cast<double>(word));
+      };
+      foresight ahead{setup_.chosen,
+                      setup_.plan,
+                      room_for_activations(start_, setup_.plan),
+                      setup_.chosen.size.parameters() / setup_.owners,
+                      look,
+                      agree};
+      followed_.emplace(manager_, trainer_, net_, std::move(ahead), show).measure_links();
+    }
+  }
+  void begin_step()
+  {
+    if constexpr (Place::foresees)
+      if (followed_) followed_->begin_step();
+  }
+  void end_step()
+  {
+    if constexpr (Place::foresees)
+      if (followed_)
+        followed_->end_step(
+            {.is_resumed = start_.is_resumed || setup_.chosen.init.has_value(), .was_saved = was_saved_});
+  }
+
   [[nodiscard]] trainer_settings settings() const
   {
     trainer_settings result = setup_.settings();
@@ -175,6 +242,7 @@ class rank_session {
     const auto moved = [this] { return manager_.report().loaded + manager_.report().written_back; };
     const chunkmem::bytes before = moved();
     const std::size_t skipped = trainer_.skipped();
+    begin_step();
     const auto begin = clock::now();
     const float loss = mean(trainer_.step(number));
     const double seconds = std::chrono::duration<double>(clock::now() - begin).count();
@@ -183,16 +251,21 @@ class rank_session {
       show->step({number + 1, setup_.chosen.steps, loss, trainer_.learning_rate(number), tokens / seconds,
                   moved() - before, trainer_.skipped() > skipped, seconds});
     }
+    end_step();
     return loss;
   }
 
   training_setup setup_;
+  rank_plan plan_;
+  training_start start_;
+  bool was_saved_ = false;
   typename Place::communicator_type& ranks_;
   typename Place::backend_type memory_;
   manager_type manager_;
   typename Place::model_type net_;
   typename Place::trainer_type trainer_;
   progress progress_;
+  typename followed_by<Place>::type followed_;
 };
 
 /// What a rank needs, and is given. @throws problem   see check
@@ -214,7 +287,7 @@ template <class Place>
       std::max(chunkmem::bytes{budget.everything.count() / 4}, need.smallest_device));
   budget.host = setup.chosen.host_memory.value_or(need.chunks + setup.chunk + setup.host_leases());
   const memory_limits limits = here.limits(setup.chosen);
-  check(budget, limits);
+  check(setup.chosen, budget, limits);
   const auto luxury = rank_session<Place>{setup.without_plan(), here, plan.other(), boundless, boundless}.rehearse();
   budget.unlimited_device = luxury.everything + 4 * setup.chunk;
   budget.unlimited_host = std::max(budget.host, luxury.chunks + setup.chunk);
@@ -232,6 +305,7 @@ template <class Place>
       chosen, text, workers,
       align_up(chosen.chunk_bytes.value_or(chunkmem::bytes{Place::largest_tensor_bytes(chosen.size)}), grain)};
   setup.owners = plan.of_node;
+  setup.is_followed = Place::foresees;
   choose_activations<Place>(setup, [&] {
     return rank_session<Place>{setup, here, plan, boundless, boundless}.rehearse();
   });

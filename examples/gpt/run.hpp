@@ -4,6 +4,8 @@
 #include "activations.hpp"
 #include "checkpoints.hpp"
 #include "display.hpp"
+#include "followed_training.hpp"
+#include "foresight.hpp"
 #include "parameters.hpp"
 #include "progress.hpp"
 #include "settings.hpp"
@@ -14,8 +16,10 @@
 #include <chunkmem/chunkmem.hpp>
 #include <chunkmem/optimizer/thread_pool.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <ostream>
 #include <span>
 #include <string>
@@ -31,6 +35,8 @@ struct training_setup {
   chunkmem::bytes chunk;
   chunkmem::activation::activation_plan plan{};  ///< of activations; without steps: as a trainer does by itself
   std::size_t owners = 1;                        ///< ranks that divide the states of a model
+  bool is_followed = false;                      ///< its first steps are foreseen, see foresight
+  const clock_rates* rates = nullptr;            ///< of a training on virtual clocks
 
   /// Bytes that a step leases on the host.
   [[nodiscard]] chunkmem::bytes host_leases() const
@@ -41,7 +47,13 @@ struct training_setup {
   }
 
   /// The same with layers run and weights updated as a trainer does by itself, whatever the command line says.
-  [[nodiscard]] training_setup without_plan() const { return {chosen, text, workers, chunk, {}, owners}; }
+  [[nodiscard]] training_setup without_plan() const
+  {
+    training_setup plain = *this;
+    plain.plan = {};
+    plain.is_followed = false;
+    return plain;
+  }
   [[nodiscard]] trainer_settings settings() const
   {
     return {.schedule = {chosen.learning_rate, chosen.steps},
@@ -86,8 +98,10 @@ template <class Trainer>
 }
 
 /// The memory that one step of a trainer needs. The call allocates nothing and computes nothing.
+/// @param known   see basic_manager::rehearse
 template <class Manager, class Trainer>
-[[nodiscard]] chunkmem::memory_requirement rehearse_step(Manager& manager, Trainer& trainer)
+[[nodiscard]] chunkmem::memory_requirement rehearse_step(Manager& manager, Trainer& trainer,
+                                                         const chunkmem::memory_requirement* known = nullptr)
 {
   const auto work = [&] {
     (void)trainer.step(0);
@@ -95,7 +109,7 @@ template <class Manager, class Trainer>
       if (trainer.keeps_less()) (void)trainer.evaluate();
   };
   if constexpr (requires { trainer.rehearse(work); })
-    return trainer.rehearse(work);
+    return trainer.rehearse(work, known);
   else
     return manager.rehearse(work);
 }
@@ -121,11 +135,42 @@ class memory_watch {
   clock::time_point begin_ = clock::now();
 };
 
+/// The backend of a training.
+template <class Training>
+[[nodiscard]] typename Training::backend_type memory_of(const training_setup& setup, chunkmem::bytes device,
+                                                        chunkmem::bytes host)
+{
+  if constexpr (Training::foresees)
+    return Training::memory(setup, device, host);
+  else
+    return typename Training::backend_type{{.device_capacity = device, .host_capacity = host}};
+}
+
+/// The bytes of the device that a plan may give to activations: those that no other part of a step needs.
+/// @param start   its need is that of a step by `plan`
+[[nodiscard]] inline chunkmem::bytes room_for_activations(const training_start& start,
+                                                          const chunkmem::activation::activation_plan& plan)
+{
+  return start.device - std::min(start.device, start.need.smallest_device) + plan.costs.device_peak;
+}
+
+/// `type` holds the followed first steps of a training that foresees, and nothing else of another one.
+template <class Training>
+struct followed_by {
+  struct type {};
+};
+template <class Training>
+  requires Training::foresees
+struct followed_by<Training> {
+  using type = std::optional<followed_training<typename Training::manager_type, typename Training::trainer_type>>;
+};
+
 /// One manager with the model in it, and the trainer that works on it.
 ///
 /// @tparam Training   what is trained by what, see training_on_host: `manager_type`, `backend_type`, `model_type` and
 ///                    `trainer_type`; `declare`, `plan` and `sample`; `exports`, and `write_export` if so;
-///                    `places_states`: whether its manager has a placement to be chosen
+///                    `places_states`: whether its manager has a placement to be chosen; `foresees`: its steps can be
+///                    run on virtual clocks, and `memory` makes its backend
 template <class Training>
 class session {
  public:
@@ -136,7 +181,8 @@ class session {
   template <class... Policies>
   session(const training_setup& setup, chunkmem::bytes device, chunkmem::bytes host, Policies... policies)
       : setup_{setup},
-        memory_{{.device_capacity = device, .host_capacity = host}},
+        start_{device, host},
+        memory_(memory_of<Training>(setup, device, host)),
         manager_{memory_, {.chunk_bytes = setup.chunk}, policies...},
         net_{Training::declare(manager_, setup.chosen.size, setup.chosen.precision)},
         trainer_{manager_, net_, setup.text, setup.settings(), setup.workers},
@@ -150,7 +196,11 @@ class session {
   [[nodiscard]] chunkmem::bytes chunks() { return manager_.seal().chunks; }
 
   /// What one step needs. Nothing is allocated and nothing is computed.
-  [[nodiscard]] auto rehearse() { return rehearse_step(manager_, trainer_); }
+  [[nodiscard]] auto rehearse()
+  {
+    start_.need = rehearse_step(manager_, trainer_);
+    return start_.need;
+  }
 
   /// The first weights and all that the steps will ask for, to a file. @pre filled, not trained
   void write_export(std::ostream& out) const { Training::write_export(out, trainer_, setup_.chosen.steps); }
@@ -201,17 +251,36 @@ class session {
   /// @param saves  null saves nothing
   [[nodiscard]] training_result train(const display* show, checkpoints<files_of_one>* saves)
   {
+    if constexpr (Training::foresees) {
+      if (setup_.is_followed) {
+        start_.is_resumed = progress_.step() > 0;
+        followed_.emplace(manager_, trainer_, net_, foresight_of(), show);
+        followed_->measure_links();
+      }
+    }
     if (progress_.step() == 0) progress_.begin(trainer_.evaluate());
     if (show != nullptr) show->note("held-out", progress_.first());
     while (progress_.step() < setup_.chosen.steps) {
       progress_.step_is_done(one_step(progress_.step(), show));
       tell_noise(progress_.step(), show);
       const std::string saved = saves == nullptr ? std::string{} : saves->save_after(progress_.step(), manager_);
+      was_saved_ = was_saved_ || !saved.empty();
       if (show != nullptr && !saved.empty()) show->line(saved);
     }
     progress_.end(trainer_.evaluate());
     if (show != nullptr) show->note("held-out", progress_.losses().back());
     return {progress_.losses(), trainer_.parameter_hash()};
+  }
+  /// The first steps, see followed_training. Null where they were not followed.
+  [[nodiscard]] const auto* followed() const noexcept
+    requires(Training::foresees)
+  {
+    return followed_ ? &*followed_ : nullptr;
+  }
+  /// The first steps of a training on virtual clocks.
+  [[nodiscard]] foreseen_steps foresee(const chunkmem::activation::activation_plan& later, const training_start& start)
+  {
+    return foreseen_by(manager_, trainer_, net_, setup_, later, start);
   }
 
   [[nodiscard]] std::string sample(std::string_view prompt)
@@ -248,11 +317,38 @@ class session {
     return report.loaded + report.written_back;
   }
 
+  /// The forecast of this training, which runs on one rank.
+  [[nodiscard]] foresight foresight_of()
+  {
+    const auto look = [this](const chunkmem::activation::activation_plan& later, const clock_rates& rates) {
+      return gpt::foresee(setup_, later, start_, rates);
+    };
+    return {setup_.chosen,
+            setup_.plan,
+            room_for_activations(start_, setup_.plan),
+            setup_.chosen.size.parameters(),
+            look,
+            [](std::span<double>) {}};
+  }
+  void begin_step()
+  {
+    if constexpr (Training::foresees)
+      if (followed_) followed_->begin_step();
+  }
+  void end_step()
+  {
+    if constexpr (Training::foresees)
+      if (followed_)
+        followed_->end_step(
+            {.is_resumed = start_.is_resumed || setup_.chosen.init.has_value(), .was_saved = was_saved_});
+  }
+
   [[nodiscard]] float one_step(std::size_t number, const display* show)
   {
     using clock = std::chrono::steady_clock;
     const chunkmem::bytes before = moved();
     const std::size_t skipped = trainer_.skipped();
+    begin_step();
     const auto begin = clock::now();
     const float loss = trainer_.step(number);
     const double seconds = std::chrono::duration<double>(clock::now() - begin).count();
@@ -261,10 +357,13 @@ class session {
       show->step({number + 1, setup_.chosen.steps, loss, trainer_.learning_rate(number), tokens / seconds,
                   moved() - before, trainer_.skipped() > skipped, seconds});
     }
+    end_step();
     return loss;
   }
 
   training_setup setup_;
+  training_start start_;
+  bool was_saved_ = false;
   typename Training::backend_type memory_;
   manager_type manager_;
   typename Training::model_type net_;
@@ -272,6 +371,7 @@ class session {
   progress progress_;
   chunkmem::activation::sampling_report noise_before_;
   std::string noise_tables_;
+  typename followed_by<Training>::type followed_;
 };
 
 /// A session with the policies of the command line, and others beside them.

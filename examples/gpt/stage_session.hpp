@@ -296,7 +296,8 @@ template <class Here, bool has_replicas>
   if (!setup.grid.rooms.empty()) room = planned_room(setup, here.stage(), need);
   budget.device = setup.chosen.device_memory.value_or(room[chunkmem::tier::device]);
   budget.host = setup.chosen.host_memory.value_or(room[chunkmem::tier::host]);
-  check(memory_budget{.weights = {},
+  check(setup.chosen,
+        memory_budget{.weights = {},
                       .gradients = {},
                       .optimizer_states = {},
                       .activations = {},

@@ -228,7 +228,7 @@ class stage_trainer {
           forward{net},
           backward{net},
           end{net},
-          runs{net, settings.activations, plan_layer_runs(settings.activations, handles.size, chunkmem::bytes{})}
+          runs{net, settings.activations, plan_layer_runs(settings.activations, handles.size)}
     {
     }
     one_place(const one_place&) = delete;

@@ -124,11 +124,20 @@ using plan_type = chunkmem::pipeline::schedule;
   return show.verdict(found, train_on_one_device(setup)) ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
+void say_lateness(const training_grid& grid, const display& show)
+{
+  const std::uint32_t late = grid.plan.versions - 1;
+  if (late == 0) return;
+  show.line("gradients are " + std::to_string(late) + (late == 1 ? " update" : " updates") +
+            " late: no step waits for the pipeline, and more steps may be needed");
+}
+
 [[nodiscard]] int run_on_threads(const options& chosen, const training_grid& grid, const training_text& text,
                                  const display& show)
 {
   chunkmem::optimizer::thread_pool workers{chosen.threads.value_or(1)};
   const stage_setup setup{chosen, text, workers, grid};
+  say_lateness(grid, show);
   return verdict(setup, train_on_threads(setup, &show), show);
 }
 
@@ -152,6 +161,7 @@ using plan_type = chunkmem::pipeline::schedule;
   training_result found;
   {
     process_grid here{session, grid.plan, rank};
+    if (prints(grid, here)) say_lateness(grid, show);
     found = run_stage(setup, here, &show);
     if (!prints(grid, here)) return EXIT_SUCCESS;
   }

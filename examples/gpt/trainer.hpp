@@ -6,6 +6,7 @@
 #include "head.hpp"
 #include "layer_runs.hpp"
 #include "settings.hpp"
+#include "step_meter.hpp"
 #include "update_times.hpp"
 #include "windows.hpp"
 
@@ -17,6 +18,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 
 namespace gpt {
 
@@ -52,7 +54,7 @@ class trainer {
   {
     float loss = 0;
     {
-      auto iteration = m_.iteration(static_cast<std::uint32_t>(size().micro_batches));
+      auto iteration = m_.iteration(name_, static_cast<std::uint32_t>(size().micro_batches));
       loss = gradient(number, iteration);
       finish(number);
     }
@@ -61,7 +63,11 @@ class trainer {
   }
 
   /// What `work` needs, which has a step. Nothing is computed.
-  auto rehearse(chunkmem::call_ref<void()> work) { return updates_->rehearse(work); }
+  /// @param known   see basic_manager::rehearse
+  auto rehearse(chunkmem::call_ref<void()> work, const chunkmem::memory_requirement* known = nullptr)
+  {
+    return updates_->rehearse(work, known);
+  }
 
   /// The first part of a step, inside an iteration of the caller: the gradients are there, nothing is updated.
   ///
@@ -84,12 +90,22 @@ class trainer {
   /// The second part: the update.
   void finish(std::size_t number)
   {
+    const auto running = meter_.during(step_part::update);
     const chunkmem::optimizer::step_result result = updates_->step({.learning_rate = learning_rate(number),
                                                                     .clip = {.norm = settings_.clip},
                                                                     .loss_scale = scales() ? &scale_ : nullptr});
     if (result == chunkmem::optimizer::step_result::skipped_nonfinite) ++skipped_;
     if (samples_ && net_.computes()) take_norms();
   }
+
+  /// Between two steps: layers run by another plan from now on. The steps so far keep a record of their own, so that
+  /// none diverges.
+  void use(const chunkmem::activation::activation_plan& plan)
+  {
+    runs_.use(plan);
+    name_ = "train as planned";
+  }
+  [[nodiscard]] const step_meter<Manager>& meter() const noexcept { return meter_; }
 
   /// A step keeps less than a forward pass alone, so a rehearsal has both.
   [[nodiscard]] bool keeps_less() const noexcept { return samples_.has_value() || settings_.runs_qkv_again; }
@@ -156,8 +172,9 @@ class trainer {
   [[nodiscard]] bool scales() const noexcept { return settings_.precision == chunkmem::dtype::float16; }
 
   /// One layer for all rows of a micro-batch.
-  void run_layer(std::size_t layer, std::size_t number, std::size_t micro_batch) const
+  void run_layer(std::size_t layer, std::size_t number, std::size_t micro_batch)
   {
+    const auto running = meter_.during(step_part::forward);
     const std::size_t batch = size().batch;
     for (std::size_t row = 0; row < batch; ++row)
       forward_.layer(layer, row, training_window(number, micro_batch * batch + row));
@@ -172,8 +189,11 @@ class trainer {
       for (std::size_t row = 0; row < batch; ++row)
         samples_->set(row, windows_.number(number, row_of_all(micro_batch * batch + row)));
     }
-    for (std::size_t row = 0; row < batch; ++row)
-      forward_.embed(row, training_window(number, micro_batch * batch + row));
+    {
+      const auto running = meter_.during(step_part::ends);
+      for (std::size_t row = 0; row < batch; ++row)
+        forward_.embed(row, training_window(number, micro_batch * batch + row));
+    }
     runs_.forward([&](std::size_t layer) { run_layer(layer, number, micro_batch); });
   }
 
@@ -186,10 +206,20 @@ class trainer {
     // Over ranks each micro-batch ends its gradients: the model knows when they are added.
     const bool last = trains_over_ranks || micro_batch + 1 == size().micro_batches;
     const float scale = loss_scale() / static_cast<float>(size().tokens_per_step() * settings_.ranks);
-    const double loss = head_.backward([&](std::size_t row) { return tokens_of(row) + 1; }, scale, last);
+    double loss = 0;
+    {
+      const auto running = meter_.during(step_part::ends);
+      loss = head_.backward([&](std::size_t row) { return tokens_of(row) + 1; }, scale, last);
+    }
     runs_.backward([&](std::size_t layer) { run_layer(layer, number, micro_batch); },
-                   [&](std::size_t layer) { backward_.layer(layer, last); });
-    backward_.embed(tokens_of, last, last);
+                   [&](std::size_t layer) {
+                     const auto running = meter_.during(step_part::backward);
+                     backward_.layer(layer, last);
+                   });
+    {
+      const auto running = meter_.during(step_part::ends);
+      backward_.embed(tokens_of, last, last);
+    }
     net_.set_training(false);
     return loss;
   }
@@ -221,6 +251,8 @@ class trainer {
   trainer_settings settings_;
   training_windows windows_{text_, size().context, settings_.seed, settings_.windows,
                             size().tokens_per_step() / size().context* settings_.ranks};
+  step_meter<Manager> meter_{m_};
+  std::string_view name_ = "train";  // of the record of steps
   layer_runs<Manager> runs_{net_, settings_.activations, settings_.plan};
   adam_of<Manager> adam_ = make_adam(m_, settings_.adam);
   chunkmem::optimizer::loss_scale scale_ = scales() ? chunkmem::optimizer::loss_scale::dynamic(settings_.scale)

@@ -5,21 +5,23 @@
 #include "export_file.hpp"
 #include "sampler.hpp"
 #include "trainer.hpp"
-
-#include <chunkmem/backend/host_arena.hpp>
+#include "virtual_clocks.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <ostream>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 
 namespace gpt {
 
 /// The CPU's training: capped memory of the host plays the device, and the calling thread computes.
+/// @tparam Manager   of a host_arena, or of virtual_clocks: then nothing is computed
 template <class Manager>
 struct training_on_host {
-  using backend_type = chunkmem::backend::host_arena;
+  using backend_type = std::remove_cvref_t<decltype(std::declval<Manager&>().backend())>;
   using manager_type = Manager;
   using model_type = model;
   using trainer_type = trainer<Manager>;
@@ -33,13 +35,21 @@ struct training_on_host {
   {
     return plan_layer_runs(choice, chosen.size, device);
   }
+  static constexpr bool foresees = true;
+  [[nodiscard]] static backend_type memory(const training_setup& setup, chunkmem::bytes device, chunkmem::bytes host)
+  {
+    if constexpr (has_clocks<Manager>)
+      return backend_type{device, host, *setup.rates};
+    else
+      return backend_type{{.device_capacity = device, .host_capacity = host}};
+  }
   [[nodiscard]] static std::string sample(trainer_type& model, std::string_view prompt, std::size_t count,
                                           std::uint64_t seed)
   {
     return sampler<Manager>{model}.write(prompt, count, seed);
   }
   static constexpr bool places_states = true;
-  static constexpr bool exports = true;
+  static constexpr bool exports = !has_clocks<Manager>;
   static void write_export(std::ostream& out, const trainer_type& from, std::size_t steps)
   {
     export_file<Manager>{out, from}.write(steps);

@@ -80,12 +80,13 @@ class update_times {
     if constexpr (can_measure)
       if (split_) split_->end_step();
   }
-  /// What `step` needs, wherever its updates may work.
-  chunkmem::memory_requirement rehearse(chunkmem::call_ref<void()> step)
+  /// What `step` needs, wherever its updates may work. @param known   as of a manager, where no place is measured
+  chunkmem::memory_requirement rehearse(chunkmem::call_ref<void()> step,
+                                        const chunkmem::memory_requirement* known = nullptr)
   {
     if constexpr (can_measure)
       if (split_) return split_->rehearse(step);
-    return m_.rehearse(step);
+    return m_.rehearse(step, chunkmem::rehearse_on::nothing, known);
   }
   /// Nothing where no place is measured.
   [[nodiscard]] std::optional<measured_updates> measured() const

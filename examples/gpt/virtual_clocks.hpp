@@ -1,15 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "step_part.hpp"
+
 #include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/backend/stream_backend.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/planner/timed_adam.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 namespace gpt {
+
+/// The rates of one rank.
+struct clock_rates {
+  part_rates operations_per_second{};  ///< of products in the passes; of the update nothing is read
+  chunkmem::backend::cost_table copies;
+  chunkmem::planner::update_rates updates;
+};
 
 /// A machine without bytes on which the trainer runs in virtual time: as host_arena, memory of the host plays the
 /// device, and the calling thread computes and updates.
@@ -17,26 +30,29 @@ class virtual_clocks : public chunkmem::backend::simulated {
  public:
   static constexpr bool host_addressable = true;
 
-  /// @param operations_per_second   of the products of a pass   @param updates   of the calling thread
-  virtual_clocks(const chunkmem::backend::simulated_options& options, double operations_per_second,
-                 const chunkmem::planner::update_rates& updates)
-      : simulated{options}, nanoseconds_{1e9 / operations_per_second}, updates_{updates}
+  /// @param rates   the calling thread computes and updates
+  virtual_clocks(chunkmem::bytes device, chunkmem::bytes host, const clock_rates& rates)
+      : simulated{{.device_capacity = device, .host_capacity = host, .costs = rates.copies}}, rates_{rates}
   {
   }
 
+  /// From now on another part of a step computes.
+  void begin(step_part part) noexcept { part_ = part; }
   /// The calling thread computes for as long as so many operations take.
   void compute(double operations)
   {
-    operations_ += operations;
-    advance(chunkmem::agent::host, static_cast<std::uint64_t>(operations * nanoseconds_));
+    const std::size_t part = index_of(part_);
+    operations_[part] += operations;
+    advance(chunkmem::agent::host, static_cast<std::uint64_t>(operations / rates_.operations_per_second[part] * 1e9));
   }
-  [[nodiscard]] double operations() const noexcept { return operations_; }
-  [[nodiscard]] const chunkmem::planner::update_rates& updates() const noexcept { return updates_; }
+  /// By part of a step, since the beginning.
+  [[nodiscard]] const part_operations& operations() const noexcept { return operations_; }
+  [[nodiscard]] const chunkmem::planner::update_rates& updates() const noexcept { return rates_.updates; }
 
  private:
-  double nanoseconds_;  // of an operation
-  double operations_ = 0;
-  chunkmem::planner::update_rates updates_;
+  clock_rates rates_;
+  step_part part_ = step_part::ends;  // evaluations and weights that are filled are no part
+  part_operations operations_{};
 };
 
 static_assert(chunkmem::stream_backend<virtual_clocks>);

@@ -54,6 +54,7 @@ class rank_on_device {
   /// @param gpu, process groups   outlive this
   rank_on_device(const Gpu& gpu, ranks_type& process_groups) noexcept : gpu_{&gpu}, process_groups_{&process_groups} {}
 
+  static constexpr bool foresees = false;
   [[nodiscard]] ranks_type& process_groups() const noexcept { return *process_groups_; }
   [[nodiscard]] backend_type memory(chunkmem::bytes device, chunkmem::bytes host) const
   {

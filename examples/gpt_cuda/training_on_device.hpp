@@ -42,6 +42,7 @@ struct training_on_device {
   /// What updates on the device does so under any placement, so placements of states decide here who updates: see
   /// settle.
   static constexpr bool places_states = false;
+  static constexpr bool foresees = false;
   static constexpr bool exports = false;
 
   [[nodiscard]] static model_type declare(Manager& manager, const extents& size, chunkmem::dtype precision)

@@ -7,6 +7,7 @@
 #include "../output_file.hpp"
 #include "link_probe.hpp"
 #include "meetings.hpp"
+#include "message_probe.hpp"
 #include "node_places.hpp"
 #include "node_probe.hpp"
 #include "options.hpp"
@@ -62,6 +63,7 @@ std::vector<configurator::cluster_node> nodes_of(const process_group& all, const
   device_numbers mine;
   all.barrier();
   all.together([&] { mine = measure_device(); });
+  mine.messages = measure_messages(all, chosen.size, chosen.rounds);
   const std::vector<double> words = all.gather(mine.words());
   all.together([&] {
     if (all.rank() == 0) nodes = measured_nodes(places, words, chosen.device_bytes);
@@ -146,7 +148,7 @@ void tell(const std::exception& failure)
 
 int main(int count, char** arguments)
 try {
-  const chunkmem::collective::mpi_session session;
+  chunkmem::collective::mpi_session session;
   const process_group all{session};
   try {
     run(all, count - 1, arguments + 1);

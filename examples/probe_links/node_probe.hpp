@@ -4,6 +4,7 @@
 #include "median.hpp"
 #include "node_places.hpp"
 
+#include <chunkmem/collective/message_work.hpp>
 #include <chunkmem/configurator/cluster.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/workload/machine.hpp>
@@ -30,16 +31,24 @@ struct device_numbers {
   double copies = 0;   ///< [B/s]
   double updates = 0;  ///< [1/s]
   double memory = 0;   ///< of its computer [B]
+  chunkmem::collective::message_work messages{};
 
-  static constexpr std::size_t count = 4;
-  [[nodiscard]] std::vector<double> words() const { return {flops, copies, updates, memory}; }
-  [[nodiscard]] static device_numbers of(const double* words) { return {words[0], words[1], words[2], words[3]}; }
+  static constexpr std::size_t count = 6;
+  [[nodiscard]] std::vector<double> words() const
+  {
+    return {flops, copies, updates, memory, messages.seconds_per_message, messages.seconds_per_byte};
+  }
+  [[nodiscard]] static device_numbers of(const double* words)
+  {
+    return {words[0], words[1], words[2], words[3], {words[4], words[5]}};
+  }
 };
 
 /// The source of the numbers of nodes, for the file.
 inline constexpr const char* measured_source =
     "probe_links on the CPU, a thread for each device: FLOP of a plain product of float matrices that the compiler "
-    "vectorises, copies by memcpy, updates by the library's Adam, memory of the system, no disk";
+    "vectorises, copies by memcpy, updates by the library's Adam, work of messages from the processor time of gathers, "
+    "memory of the system, no disk";
 
 namespace detail {
 
@@ -141,12 +150,14 @@ namespace detail {
 [[nodiscard]] inline cluster_node measured_node(const std::vector<device_numbers>& devices, std::uint32_t sharing,
                                                 std::optional<std::uint64_t> device_bytes)
 {
-  std::vector<double> flops, copies, updates;
+  std::vector<double> flops, copies, updates, of_message, of_byte;
   cluster_node node;
   for (const device_numbers& it : devices) {
     flops.push_back(it.flops);
     copies.push_back(it.copies);
     updates.push_back(it.updates);
+    of_message.push_back(it.messages.seconds_per_message);
+    of_byte.push_back(it.messages.seconds_per_byte);
     node.host_memory_bytes_per_second += 2 * it.copies;  // a copy reads and writes
     node.host_updates_per_second += it.updates;
   }
@@ -154,6 +165,7 @@ namespace detail {
   node.device_flops_per_second = median(flops);
   node.to_device_bytes_per_second = node.to_host_bytes_per_second = median(copies);
   node.device_updates_per_second = median(updates);
+  node.message_work = {.seconds_per_message = median(of_message), .seconds_per_byte = median(of_byte)};
   // Nodes of one computer share its memory.
   const auto memory = static_cast<std::uint64_t>(devices.front().memory * node.devices / sharing);
   const std::uint64_t of_device = device_bytes.value_or(memory / node.devices / 2);
@@ -165,7 +177,8 @@ namespace detail {
   return node;
 }
 
-/// Two nodes whose numbers differ by less than 5 % are of one kind.
+/// Two nodes whose numbers differ by less than 5 % are of one kind. The work of messages is not compared: it varies
+/// more, and differs where processors differ.
 [[nodiscard]] inline bool are_alike(const cluster_node& one, const cluster_node& other)
 {
   const auto near = [](double left, double right) { return std::abs(left - right) < 0.05 * std::max(left, right); };

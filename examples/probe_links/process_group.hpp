@@ -26,8 +26,8 @@ class shared_problem : public problem {
 /// All processes of the program. Every process makes the same calls.
 class process_group {
  public:
-  /// @pre   MPI has begun, as the session says
-  explicit process_group(const chunkmem::collective::mpi_session&)
+  /// @param session   outlives this
+  explicit process_group(chunkmem::collective::mpi_session& session) : session_{&session}
   {
     require_mpi("asking for the rank", MPI_Comm_rank(MPI_COMM_WORLD, &rank_));
     require_mpi("asking for the ranks", MPI_Comm_size(MPI_COMM_WORLD, &ranks_));
@@ -35,6 +35,8 @@ class process_group {
 
   [[nodiscard]] std::uint32_t rank() const noexcept { return static_cast<std::uint32_t>(rank_); }
   [[nodiscard]] std::uint32_t ranks() const noexcept { return static_cast<std::uint32_t>(ranks_); }
+
+  [[nodiscard]] chunkmem::collective::mpi_session& session() const noexcept { return *session_; }
 
   void barrier() const { require_mpi("waiting for all ranks", MPI_Barrier(MPI_COMM_WORLD)); }
 
@@ -77,6 +79,7 @@ class process_group {
   }
 
  private:
+  chunkmem::collective::mpi_session* session_;
   int rank_ = 0;
   int ranks_ = 1;
 };

@@ -45,6 +45,10 @@ inline void print_links(std::FILE* out, const chunkmem::configurator::cluster& w
                [&](std::uint32_t from, std::uint32_t to) { return whole.links(from, to).bytes_per_second * 1e-6; });
   print_square(out, "latency: half of a round trip, median [us]", whole,
                [&](std::uint32_t from, std::uint32_t to) { return whole.links(from, to).latency * 1e6; });
+  std::fprintf(out, "\narithmetic that messages take from a device: of each [us], of 1 MB [ms]\n");
+  for (std::uint32_t node = 0; node < nodes; ++node)
+    std::fprintf(out, "%9u %9.4g %9.4g\n", node, whole.nodes[node].message_work.seconds_per_message * 1e6,
+                 whole.nodes[node].message_work.seconds_per_byte * 1e9);
   print_square(out, "spread of the rates: largest less smallest, as a part of the median [%]", whole,
                [&](std::uint32_t from, std::uint32_t to) { return whole.spread[from * nodes + to] * 100; });
 }

@@ -22,10 +22,11 @@ struct generator_numbers {
   std::uint32_t versions = 2;  ///< of the weights, for 2bw
 };
 
-/// The schedule of a name. @return   nothing: no generator has this name
-/// @throws chunkmem::config_error   the generator refuses the shape
+/// The schedule of a name. @param tell   hears of searches, which take seconds with many stages
+/// @return   nothing: no generator has this name   @throws chunkmem::config_error   the generator refuses the shape
 [[nodiscard]] inline std::optional<chunkmem::pipeline::schedule> named_schedule(
-    std::string_view name, const chunkmem::pipeline::pipeline_shape& shape, const generator_numbers& numbers = {})
+    std::string_view name, const chunkmem::pipeline::pipeline_shape& shape, const generator_numbers& numbers = {},
+    chunkmem::pipeline::search_listener tell = nullptr)
 {
   using namespace chunkmem::pipeline;
   if (name == "gpipe") return make_schedule(gpipe{}, shape);
@@ -35,9 +36,9 @@ struct generator_numbers {
   if (name == "2bw") return make_schedule(no_flush{.versions = numbers.versions}, shape);
   if (name == "zb-h1") return make_schedule(zb_h1{}, shape);
   if (name == "zb-h2") return make_schedule(zb_h2{}, shape);
-  if (name == "zb-1p") return make_schedule(zero_bubble{.limit = 1}, shape);
-  if (name == "zb-2p") return make_schedule(zero_bubble{.limit = 2}, shape);
-  if (name == "zb-v") return make_schedule(zb_v{}, shape);
+  if (name == "zb-1p") return make_schedule(zero_bubble{.limit = 1, .tell = tell}, shape);
+  if (name == "zb-2p") return make_schedule(zero_bubble{.limit = 2, .tell = tell}, shape);
+  if (name == "zb-v") return make_schedule(zb_v{.tell = tell}, shape);
   return std::nullopt;
 }
 

@@ -155,6 +155,9 @@ void print_table(std::ostream& out, const simulation& it)
   }
   out << "idle: of the total time; peak: micro-batches whose activations are saved at once; versions: of the weights\n";
   if (shows_slack) out << "slack: pairs of runs that an update aside may take at no cost, with two sets of gradients\n";
+  if (it.plan.versions > 1)
+    out << "gradients: " << it.plan.versions - 1 << (it.plan.versions == 2 ? " update" : " updates")
+        << " late: made with weights that are as many updates old\n";
   out << "total " << short_text(it.times.seconds) << " s, bubble rate " << percent_text(it.times.bubble_rate())
       << " %\n";
 }

@@ -9,7 +9,11 @@
 #include <chunkmem/pipeline/replay_memory.hpp>
 #include <chunkmem/pipeline/schedule_text.hpp>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
 #include <fstream>
 #include <limits>
 #include <string>
@@ -64,10 +68,28 @@ std::vector<double> peaks_of(const pipeline::schedule& plan)
 
 }  // namespace
 
+namespace {
+
+/// Shows on a terminal how far a search is, from its second second on.
+void tell_search(std::uint32_t done, std::uint32_t trials)
+{
+  using clock = std::chrono::steady_clock;
+  static const clock::time_point begin = clock::now();
+  static bool has_told = false;
+  if (!has_told && (clock::now() - begin < std::chrono::seconds{1} || ::isatty(STDERR_FILENO) == 0)) return;
+  has_told = true;
+  if (done + 1024 < trials)
+    std::fprintf(stderr, "\rsearching: %u of %u changes", done, trials);
+  else
+    std::fprintf(stderr, "\r%40s\r", "");
+}
+
+}  // namespace
+
 pipeline::schedule chosen_schedule(const options& chosen)
 {
   if (chosen.file) return schedule_of_file(*chosen.file);
-  auto plan = named_schedule(chosen.schedule, chosen.shape, chosen.numbers);
+  auto plan = named_schedule(chosen.schedule, chosen.shape, chosen.numbers, &tell_search);
   if (!plan) throw gpt::problem{"no schedule has the name '" + chosen.schedule + "'"};
   return *std::move(plan);
 }

@@ -75,12 +75,12 @@ void beat_single_remedies(const support::picture_training& training, const karma
   CAPTURE(training.network, training.pictures);
   const auto [chain, budget] = support::problem_of(training);
   const activation_plan found = planner.plan(chain, budget);
-  REQUIRE(found.costs.fits);
-  CHECK(found.costs.seconds >= found.costs.bound_seconds * (1 - 1e-12));
+  REQUIRE(found.costs.fits == (training.network != "VGG16"));  // its first blocks need more than the device
+  if (found.costs.fits) CHECK(found.costs.seconds >= found.costs.bound_seconds * (1 - 1e-12));
   const auto compare = [&](const auto& other) {
     const activation_plan single = plan_blocked(other, chain, budget);
     CAPTURE(single.planner);
-    CHECK((!single.costs.fits || found.costs.seconds <= single.costs.seconds));
+    CHECK_FALSE(is_better(single.costs, found.costs));
   };
   compare(swap_all{});
   compare(capacity_prefix{});

@@ -105,7 +105,8 @@ TEST_CASE("pofo is never slower than rotor in slots, and a link gives it an adva
     support::dice dice{seed};
     const support::slot_problem it = support::roll_slots(dice, 6);
     const chain_slots slots{it.chain, it.budget, it.device()};
-    const double recomputed = rotor_table{slots}.seconds(0, it.last(), std::int64_t{slots.budget} - slots.input[0]);
+    const double recomputed = rotor_table{slots, slots.budget}.seconds(
+        0, it.last(), it.device() - static_cast<std::int64_t>(slots.input[0]), segment_input::ends);
     const double found = table_of(slots, it.budget).seconds();
     REQUIRE(found <= recomputed);
     faster += found < recomputed ? 1 : 0;

@@ -4,6 +4,7 @@
 #include <support/catch.hpp>
 #include <support/oracles/chain_checkpointing.hpp>
 #include <support/oracles/random_chain.hpp>
+#include <support/oracles/wide_search.hpp>
 
 #include "slot_problem.hpp"
 
@@ -25,6 +26,12 @@ double all_again(const layer_chain& chain)
   return seconds;
 }
 
+/// Slots beside the chain's input.
+std::int64_t room_of(const chain_slots& slots)
+{
+  return static_cast<std::int64_t>(slots.budget) - static_cast<std::int64_t>(slots.input[0]);
+}
+
 void equal_oracle(std::uint64_t seeds, std::uint32_t most_stages)
 {
   int slower = 0;
@@ -33,10 +40,10 @@ void equal_oracle(std::uint64_t seeds, std::uint32_t most_stages)
     support::dice dice{seed};
     const support::slot_problem it = support::roll_slots(dice, most_stages);
     const chain_slots slots{it.chain, it.budget, it.device()};
-    const rotor_table table{slots};
+    const rotor_table table{slots, slots.budget};
     for (std::uint32_t room = 0; room + slots.input[0] <= it.device(); ++room) {
       CAPTURE(seed, room);
-      const double found = table.seconds(0, it.last(), room);
+      const double found = table.seconds(0, it.last(), room, segment_input::ends);
       REQUIRE(found == support::oracle_rotor(it.slots, room));
       ++compared;
       slower += found < rotor_table::never && found > it.chain.unlimited_seconds() ? 1 : 0;
@@ -65,7 +72,7 @@ TEST_CASE("rotor's plans fit where its table says so, and take the table's time"
     support::dice dice{seed};
     const support::slot_problem it = support::roll_slots(dice, 8);
     const chain_slots slots{it.chain, it.budget, it.device()};
-    const double expected = rotor_table{slots}.seconds(0, it.last(), std::int64_t{slots.budget} - slots.input[0]);
+    const double expected = rotor_table{slots, slots.budget}.seconds(0, it.last(), room_of(slots), segment_input::ends);
     const activation_plan plan = rotor{it.device()}.plan(it.chain, it.budget);
     REQUIRE_NOTHROW(expect_plan_fits(plan, it.chain.size()));
     if (expected == rotor_table::never) continue;
@@ -87,20 +94,73 @@ TEST_CASE("rotor's plans of few slots fit in bytes, with first runs that take an
     support::chain_problem it = support::roll_chain(dice, {.most_blocks = 8});
     it.budget.device += bytes{dice.below(40)};
     const chain_slots slots{it.chain, it.budget, dice.between(5, 30)};
-    const rotor_table table{slots};
-    const std::int64_t room = std::int64_t{slots.budget} - slots.input[0];
-    const double expected = table.seconds(0, it.chain.size() - 1, room);
+    const rotor_table table{slots, slots.budget};
+    const double expected = table.seconds(0, it.chain.size() - 1, room_of(slots), segment_input::ends);
     if (expected == rotor_table::never) continue;
     ++fit;
     activation_plan plan;
     plan.inner_leaves.assign(it.chain.size(), 0);
     plan.input_leaves.assign(it.chain.size(), 0);
-    table.append_steps(0, it.chain.size() - 1, room, plan.steps);
+    table.append_steps(0, it.chain.size() - 1, room_of(slots), segment_input::ends, plan.steps);
     cost_plan(plan, it.chain, it.budget);
     REQUIRE(plan.costs.fits);
     REQUIRE(plan.costs.seconds == expected - all_again(it.chain) + it.chain.forward_seconds());
   }
   CHECK(fit > 100);
+}
+
+TEST_CASE("rotor takes the least time of all trees of recomputation that fit in bytes", "[activation]")
+{
+  int slower = 0;
+  int refused = 0;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    CAPTURE(seed);
+    support::dice dice{seed};
+    const support::chain_problem it =
+        support::roll_chain(dice, {.fewest_blocks = 2, .most_blocks = 6, .has_all_members = !dice.one_in(3)});
+    const double least = support::least_seconds_without_swaps(it.chain, it.budget);
+    const activation_plan plan = rotor{static_cast<std::uint32_t>(it.budget.device.count())}.plan(it.chain, it.budget);
+    REQUIRE(plan.costs.fits == (least < rotor_table::never));
+    if (!plan.costs.fits) {
+      ++refused;
+      continue;
+    }
+    REQUIRE(plan.costs.seconds == least);
+    slower += least > it.chain.unlimited_seconds() ? 1 : 0;
+  }
+  CHECK(slower > 150);
+  CHECK(refused > 10);
+}
+
+TEST_CASE("rotor of a few slots refuses no chain that a tree of recomputation fits", "[activation]")
+{
+  int fit = 0;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    CAPTURE(seed);
+    support::dice dice{seed};
+    const support::chain_problem it = support::roll_chain(dice, {.fewest_blocks = 2, .most_blocks = 6});
+    const bool fits = support::least_seconds_without_swaps(it.chain, it.budget) < rotor_table::never;
+    REQUIRE(rotor{dice.between(1, 12)}.plan(it.chain, it.budget).costs.fits == fits);
+    fit += fits ? 1 : 0;
+  }
+  CHECK(fit > 150);
+}
+
+TEST_CASE("an input that no backward run reads leaves its room to the segment after it", "[activation]")
+{
+  // Three blocks that save 100 B, of which the output has 40. The second block begins with the first one's output,
+  // which ends there: 200 B are enough to run the first block alone a second time.
+  const chain_block one{.name = "block", .forward_seconds = 1, .backward_seconds = 2, .saved = 100_B, .boundary = 40_B};
+  layer_chain chain{.blocks = std::vector<chain_block>(3, one)};
+  const auto seconds = [&](std::uint64_t device) {
+    const activation_budget budget{
+        .device = bytes{device}, .to_host_bytes_per_second = 1e-9, .to_device_bytes_per_second = 1e-9};
+    return rotor{}.plan(chain, budget).costs.seconds;
+  };
+  for (const std::uint64_t device : {200U, 220U, 239U}) CHECK(seconds(device) == 10);
+  for (chain_block& block : chain.blocks) block.reads_input = true;
+  for (const std::uint64_t device : {200U, 220U, 239U}) CHECK(seconds(device) == 11);
+  CHECK(seconds(240) == 10);
 }
 
 TEST_CASE("rotor with enough memory runs everything once", "[activation]")

@@ -56,6 +56,10 @@ inline slot_problem roll_slots(dice& dice, std::uint32_t most_stages)
   made.budget.device = chunkmem::bytes{dice.between(8, 32)};
   made.budget.to_host_bytes_per_second = dice.between(1, 128) / 64.0;
   made.budget.to_device_bytes_per_second = dice.between(1, 128) / 64.0;
+  for (chunkmem::activation::chain_block& block : made.chain.blocks) {
+    block.reads_input = dice.one_in(2);
+    made.slots.reads_input.push_back(block.reads_input ? 1 : 0);
+  }
   return made;
 }
 

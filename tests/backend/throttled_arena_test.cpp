@@ -153,4 +153,22 @@ TEST_CASE("by the agents' clocks an operation begins when its agent, its events 
   CHECK(memory.waits_of(agent::host)[0].source == agent::compute);
 }
 
+TEST_CASE("by the agents' clocks two agents share the link of one direction", "[backend]")
+{
+  const backend::cost_table costs = support::links_alone(4096e2, 2048e2);  // 4 KiB take 10 ms up and 20 ms down
+  throttled_arena memory{{.device_capacity = bytes{12'288}, .host_capacity = bytes{8192}}, costs, pace::agents};
+  std::byte* const device = memory.allocate(tier::device, bytes{12'288});
+  std::byte* const host = memory.allocate(tier::host, bytes{8192});
+  const agent other = memory.adopt();
+  memory.begin_afresh();
+  const std::uint64_t began = memory.now();
+  memory.copy(device, host, bytes{4096}, agent::to_device);
+  memory.copy(device + 4096, host, bytes{4096}, other);  // from 10 to 20 ms, or the other one
+  memory.copy(host + 4096, device + 8192, bytes{4096}, agent::to_host);
+  for (const agent each : {agent::to_device, other, agent::to_host}) memory.wait(agent::host, memory.record(each));
+  const double passed = static_cast<double>(memory.now() - began) * 1e-6;
+  CHECK(passed >= 20);
+  CHECK(passed < 30);  // the other direction has a link of its own
+}
+
 }  // namespace throttled_arena_test

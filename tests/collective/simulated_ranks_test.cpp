@@ -132,6 +132,26 @@ TEST_CASE("groups of one rank share its links: two in the node queue, one across
   CHECK(mem.clock(agent::to_host) == mem.clock(agent::to_device) + across.costs().barrier());
 }
 
+TEST_CASE("messages take the caller's time, and the link is busy for as long as without", "[collective]")
+{
+  network_costs costs = round_numbers;
+  costs.of_node = 1, costs.nodes = 4;
+  costs.work = {.seconds_per_message = 1e-6, .seconds_per_byte = 1e-9};
+  simulated mem = machine();
+  simulated_ranks ranks{costs};
+  std::byte* const place = mem.allocate(tier::device, bytes{80'000});
+  const shares parts = shares::of(bytes{65'536}, 4);
+  ranks.all_gather(mem, agent::compute, place, parts, 0);
+  // Two rounds of agreement and three other ranks, a message each way; three shares come, and three go.
+  CHECK(mem.now() == 10'000 + 2 * 49'152);
+  CHECK(mem.clock(agent::compute) == costs.all_gather(parts));
+  ranks.send(mem, agent::to_host, place, bytes{1'000}, rank_id{1}, 0);
+  CHECK(mem.now() == 108'304 + 3'000 + 1'000);
+  costs.work = {};
+  simulated_ranks{costs}.all_gather(mem, agent::compute, place, parts, 0);
+  CHECK(mem.now() == 112'304);
+}
+
 TEST_CASE("bytes are counted as a ring moves them", "[collective]")
 {
   for (std::uint32_t rank = 0; rank < 8; ++rank) {

@@ -29,6 +29,9 @@ cluster three_nodes()
   cluster whole{.name = "three \"nodes\"", .nodes{}};
   for (const char* const kind : {"v100", "slow", "v100"}) whole.nodes.push_back(support::usual_node(kind, 4));
   whole.nodes[1].device_flops_per_second = 43e12;
+  whole.nodes[1].port_out_bytes_per_second = 5e9;
+  whole.nodes[1].port_in_bytes_per_second = 6e9;
+  whole.nodes[1].inner_links = link_sharing::shared;
   whole.links = link_matrix{3};
   for (std::uint32_t from = 0; from < 3; ++from)
     for (std::uint32_t to = 0; to < 3; ++to) {
@@ -83,6 +86,20 @@ TEST_CASE("a cluster that is written reads back as the same", "[configurator]")
   }
 }
 
+TEST_CASE("a file says what messages take from a device, and one without it says that they take nothing",
+          "[configurator]")
+{
+  cluster whole = three_nodes();
+  CHECK_THAT(text_of(whole), !ContainsSubstring("compute_seconds"));
+  whole.nodes[1].message_work = {.seconds_per_message = 70e-6, .seconds_per_byte = 15e-9};
+  const cluster read = parse_cluster(text_of(whole), "c.json");
+  CHECK(read.nodes == whole.nodes);
+  CHECK(read.nodes[0].message_work == collective::message_work{});
+  whole.nodes[1].message_work.seconds_per_byte = 15e-3;  // a slip
+  CHECK_THROWS_WITH(whole.check(), ContainsSubstring("kinds.slow.compute_seconds_per_byte") &&
+                                       ContainsSubstring("4 nanoseconds are 4e-9"));
+}
+
 TEST_CASE("a file of a cluster is refused in one sentence, with the key", "[configurator]")
 {
   says(refusal("chunkmem cluster 1", "chunkmem cluster 2"), "format", "is not that of this version");
@@ -102,6 +119,8 @@ TEST_CASE("a file of a cluster is refused in one sentence, with the key", "[conf
   says(refusal("\"nodes\": [\"v100\"", "\"nodes\": [\"v10\""), "nodes[0]", "is a kind that is not among kinds");
   says(refusal("\"nodes\": [\"v100\"", "\"nodes\": [1"), "nodes[0]", "is a number");
   says(refusal("1e+14", "100"), "kinds.v100.device_flops_per_second", "312 TFLOP/s are 312e12");
+  says(refusal("5e+09", "5"), "kinds.slow.port_out_bytes_per_second", "12 GB/s are 12e9");
+  says(refusal("\"shared\"", "\"share\""), "kinds.slow.inner_links.value", "is no way of sharing");
   says(refusal("\"value\": 4,", "\"value\": 0,"), "kinds.v100.devices", "is 0");
   says(refusal("\"source\": \"measured\"", "\"source\": \"\""), "links.source", "is empty");
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/configurator/cluster.hpp>
+#include <chunkmem/configurator/model_profile.hpp>
 #include <chunkmem/configurator/parallel_plan.hpp>
 #include <chunkmem/configurator/plan_file.hpp>
+#include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/workload/transformer.hpp>
 
@@ -33,6 +35,7 @@ parallel_plan a_plan()
           .recomputes = true,
           .states_on_host = true,
           .zero = 2,
+          .cuts = {3, 4, 6, 9, 11},
           .devices = {5, 4, 3, 2, 1, 0}};
 }
 
@@ -57,6 +60,8 @@ TEST_CASE("a plan that is written reads back as the same", "[configurator]")
   for (std::size_t kind = 0; kind < schedule_kinds; ++kind) {
     parallel_plan plan = a_plan();
     plan.schedule = static_cast<schedule_kind>(kind);
+    if (kind % 2 == 0) plan.cuts.clear();
+    plan.zero = kind % 4;
     CHECK(parse_plan(plan_text(plan, subject), "p.json", subject) == plan);
   }
 }
@@ -71,6 +76,7 @@ TEST_CASE("a plan of another model or cluster, or with a wrong key, is refused w
   CHECK_THAT(refusal("\"stages\": 3", "\"stages\": 3.5"), ContainsSubstring("\"stages\" is no whole number"));
   CHECK_THAT(refusal("\"recomputes\": true", "\"recomputes\": 1"), ContainsSubstring("\"recomputes\" is a number"));
   CHECK_THAT(refusal("\"zero\"", "\"zeros\""), ContainsSubstring("\"zero\" is missing"));
+  CHECK_THAT(refusal("    4,\n    6,", "    4,\n    -6,"), ContainsSubstring("\"cuts[2]\" is no whole number"));
   CHECK_THAT(refusal("    5,", "    -5,"), ContainsSubstring("\"devices[0]\" is no whole number"));
   CHECK_THAT(refusal("    5,", "    4294967296,"), ContainsSubstring("\"devices\" has a number that no device has"));
 }
@@ -94,6 +100,22 @@ TEST_CASE("each number of a model and of a cluster tells it from others", "[conf
   CHECK(subject_of(shape, whole).cluster == before.cluster);
   whole.links(1, 0).latency = 1e-6;
   CHECK(subject_of(shape, whole).cluster != before.cluster);
+  const std::uint64_t usual = subject_of(shape, whole).model;
+  for (const trainer_traits& other :
+       {trainer_traits{.gradient_bytes = 4}, trainer_traits{.weight_bytes = 4, .gradient_bytes = 4},
+        trainer_traits{.tied_bytes = 4}, trainer_traits{.fuses_attention = false}, trainer_traits{.hides_sums = true}})
+    CHECK(subject_of({shape, other}, whole).model != usual);
+  model_profile profile{.name = "p", .parts = {{.name = "all"}}};
+  profile.weights = {{1, {{8}}}};
+  profile.sizes = {{1, 1, {1}, {2}, {3}}};
+  profile.times = {{"k", 1, 1, {{1e-3, 1e-3, 1e-3}}}};
+  const std::uint64_t measured = subject_of(trained_model{profile}, whole).model;
+  CHECK(measured != usual);
+  profile.times[0].of_parts[0].forward = 2e-3;
+  CHECK(subject_of(trained_model{profile}, whole).model != measured);
+  const plan_subject alone = subject_of(shape, whole);
+  whole.nodes[0].port_in_bytes_per_second = 1e9;
+  CHECK(subject_of(shape, whole).cluster != alone.cluster);
   const plan_subject slower = subject_of(shape, whole);
   whole.nodes[1].host_updates_per_second = 1;
   CHECK(subject_of(shape, whole).cluster != slower.cluster);

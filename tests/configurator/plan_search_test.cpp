@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // The search for plans, against every plan on every order of the devices.
 #include <chunkmem/configurator/free_bound.hpp>
+#include <chunkmem/configurator/memory_proof.hpp>
 #include <chunkmem/configurator/plan_search.hpp>
+#include <chunkmem/configurator/plan_space.hpp>
+#include <chunkmem/configurator/planned_work.hpp>
+#include <chunkmem/configurator/rank_places.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/pipeline/interruption.hpp>
 
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>
 
 #include "exhaustive_search.hpp"
+#include "usual_node.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
 #include <optional>
-#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -124,12 +129,15 @@ TEST_CASE("a group of ranks on two nodes has the slowest of its links", "[config
   CHECK(group_places{whole, plan, parts_of(shape, plan)}.promising({}).size() == 1);
 }
 
-TEST_CASE("no simulated plan is faster than its free bound", "[configurator]")
+TEST_CASE("no plan with all that it moves is faster than its free bound", "[configurator]")
 {
   support::dice dice{5};
   const workload::transformer_shape shape = exhaustive_search::shape();
+  int fit = 0, move = 0, without_room = 0;
   for (int round = 0; round < 4; ++round) {
-    const cluster whole = exhaustive_search::roll_cluster(dice, 8);
+    cluster whole = exhaustive_search::roll_cluster(dice, 8);
+    if (round % 2 == 1)
+      for (cluster_node& it : whole.nodes) it.device_bytes = bytes{it.device_bytes.count() / 16};
     const step_latency latency{whole, shape};
     const free_bound bound{whole};
     for (const plan_family& family : families_of({.rows = 32, .schedules = {}}, shape, 8)) {
@@ -138,10 +146,23 @@ TEST_CASE("no simulated plan is faster than its free bound", "[configurator]")
       std::iota(plan.devices.begin(), plan.devices.end(), 0U);
       for (std::uint32_t it = 8; it > 1; --it) std::swap(plan.devices[it - 1], plan.devices[dice.below(it)]);
       CAPTURE(text_of(plan));
-      const auto seconds = seconds_of(latency, plan);
-      if (seconds) CHECK(bound.of(plan, parts_of(shape, plan)) <= *seconds * (1 + 1e-9));
+      const std::vector<model_part> parts = parts_of(shape, plan);
+      if (!seconds_of(latency, plan)) continue;
+      const memory_proof proof = prove_memory(whole, work_of(shape, plan, latency.typical_seconds(plan)));
+      if (!bound.memory_of(plan, parts).fits) {
+        CHECK_FALSE(proof.fits);
+        ++without_room;
+      }
+      if (!proof.fits) continue;
+      const std::vector<moved_bytes> moved = moved_by(whole, plan, proof);
+      CHECK(bound.of(plan, parts) <= latency.of(plan, moved).step * (1 + 1e-9));
+      ++fit;
+      move += moved.front() == moved_bytes{} ? 0 : 1;
     }
   }
+  CHECK(fit > 20);
+  CHECK(move > 5);
+  CHECK(without_room > 5);
 }
 
 TEST_CASE("a search that is stopped gives the best so far", "[configurator]")
@@ -149,12 +170,137 @@ TEST_CASE("a search that is stopped gives the best so far", "[configurator]")
   support::dice dice{3};
   const cluster whole = exhaustive_search::roll_cluster(dice, 8);
   const workload::transformer_shape shape = exhaustive_search::shape();
-  std::stop_source stopper;
-  stopper.request_stop();
-  const plan_search_result none = find_plans(whole, shape, small_space(), {.stop = stopper.get_token()});
+  const plan_search_result none =
+      find_plans(whole, shape, small_space(), {.stop = pipeline::interruption{[] { return true; }}});
   CHECK_FALSE(none.is_whole);
   CHECK(none.best.empty());
   CHECK(none.simulated == 0);
+}
+
+TEST_CASE("a search ends at the look at which it is stopped, within a simulation too", "[configurator]")
+{
+  support::dice dice{3};
+  const cluster whole = exhaustive_search::roll_cluster(dice, 4);
+  const workload::transformer_shape shape = exhaustive_search::shape();
+  for (const int stops_at : {40, 400, 4'000}) {
+    int looks = 0;
+    const pipeline::interruption stop{[&] { return ++looks >= stops_at; }};
+    const plan_search_result found = find_plans(whole, shape, small_space(), {.stop = stop});
+    CHECK_FALSE(found.is_whole);
+    CHECK(looks <= stops_at + 1);
+    CHECK(std::ranges::any_of(
+        found.rejected, [](const rejected_plans& it) { return it.why == "not looked at: the search was stopped"; }));
+  }
+}
+
+TEST_CASE("no plan takes less than the bound of a search, which a whole search reaches", "[configurator]")
+{
+  support::dice dice{13};
+  const cluster whole = exhaustive_search::roll_cluster(dice, 4);
+  const workload::transformer_shape shape = exhaustive_search::shape();
+  const plan_search_result all = find_plans(whole, shape, small_space());
+  const double best = all.best.front().time.step;
+  CHECK(all.bound == best);
+  double before = 0;
+  for (const std::uint64_t simulations : {1U, 8U, 64U}) {
+    const plan_search_result some = find_plans(whole, shape, small_space(), {.simulations = simulations});
+    CHECK(some.simulated == simulations);
+    CHECK_FALSE(some.is_whole);
+    CHECK(some.bound <= best * (1 + 1e-9));
+    CHECK(some.bound >= before * (1 - 1e-9));
+    before = some.bound;
+  }
+}
+
+TEST_CASE("a few simulations find a plan that is nearly as fast as the best", "[configurator][.slow]")
+{
+  support::dice dice{21};
+  const cluster whole = exhaustive_search::roll_cluster(dice, 8);
+  const workload::transformer_shape shape = exhaustive_search::shape();
+  const plan_search_result some = find_plans(whole, shape, small_space(), {.simulations = 16});
+  REQUIRE_FALSE(some.best.empty());
+  CHECK(some.best.front().time.step <= 1.25 * find_plans(whole, shape, small_space()).best.front().time.step);
+}
+
+TEST_CASE("a slow device on a slow link is left idle", "[configurator]")
+{
+  cluster whole{.name = "two and one", .nodes{}};
+  whole.nodes = {support::usual_node("fast", 2), support::usual_node("slow", 1)};
+  whole.nodes[1].device_flops_per_second /= 3;
+  whole.links = link_matrix{2, {.latency = 5e-5, .bytes_per_second = 1.2e8}};
+  whole.links(0, 0) = {.latency = 1e-5, .bytes_per_second = 1.2e10};
+  const workload::transformer_shape shape = exhaustive_search::shape();
+  const plan_search_result found = find_plans(whole, shape, {.rows = 24, .schedules = {}}, {.best = 1});
+  std::vector<std::uint32_t> devices = found.best.at(0).plan.devices;
+  std::ranges::sort(devices);
+  CHECK(devices == std::vector<std::uint32_t>{0, 1});
+  whole.nodes[1] = whole.nodes[0];
+  whole.nodes[1].kind = "one fast";
+  whole.nodes[1].devices = 1;
+  whole.links(0, 1) = whole.links(1, 0) = whole.links(0, 0);
+  CHECK(find_plans(whole, shape, {.rows = 24, .schedules = {}}, {.best = 1}).best.at(0).plan.ranks() == 3);
+}
+
+TEST_CASE("slow nodes leave first, and of equal nodes a power of two stays", "[configurator]")
+{
+  using numbers = std::vector<std::uint32_t>;
+  support::dice dice{1};
+  cluster small = exhaustive_search::roll_cluster(dice, 3);
+  small.nodes[0].device_flops_per_second = 1e13;
+  small.nodes[1].device_flops_per_second = 3e13;
+  small.nodes[2].device_flops_per_second = 2e13;
+  CHECK(device_choices(small) == std::vector<numbers>{{0, 1, 2}, {1, 2}, {1}});
+  cluster large = exhaustive_search::roll_cluster(dice, 6);
+  for (cluster_node& it : large.nodes) {
+    it = support::usual_node("fast", 2);
+    it.device_flops_per_second = 2e14;
+  }
+  large.nodes[0] = support::usual_node("slow", 2);
+  const std::vector<numbers> choices = device_choices(large);
+  REQUIRE(choices.size() == 5);
+  CHECK(choices[0].size() == 12);
+  CHECK(choices[1] == numbers{2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
+  CHECK(choices[2] == numbers{2, 3, 4, 5, 6, 7, 8, 9});
+  CHECK(choices[4] == numbers{2, 3});
+}
+
+TEST_CASE("the slowest places are slower than all that a search tries, by the same clock", "[configurator]")
+{
+  support::dice dice{17};
+  for (const std::uint32_t nodes : {3U, 6U}) {
+    const cluster whole = exhaustive_search::roll_cluster(dice, nodes);
+    const workload::transformer_shape shape = exhaustive_search::shape();
+    const step_latency latency{whole, shape};
+    const auto seconds = [&](const parallel_plan& it) { return latency.of(it).step; };
+    parallel_plan plan{.stages = nodes, .micro_batches = 8, .devices = identity_placement(nodes)};
+    const group_places places{whole, plan, parts_of(shape, plan)};
+    const double worst = slowest_places(places, plan, 100, seconds);
+    double seen = 0;
+    do seen = std::max(seen, seconds(plan));
+    while (std::ranges::next_permutation(plan.devices).found);
+    CHECK(worst <= seen);
+    CHECK(worst >= (nodes <= all_tried ? 1 : 0.98) * seen);
+  }
+}
+
+TEST_CASE("the bytes of a plan are exact unless chunks come and go in more micro-batches than can be rehearsed",
+          "[configurator]")
+{
+  support::dice dice{2};
+  cluster whole = exhaustive_search::roll_cluster(dice, 1);
+  const workload::transformer_shape shape = exhaustive_search::shape();
+  const std::uint32_t most = most_rehearsed(shape, {});
+  const auto is_exact = [&](std::uint64_t rows, bytes device) {
+    REQUIRE(with_few_micro_batches({.micro_batches = static_cast<std::uint32_t>(rows)}, shape).micro_batches < rows);
+    whole.nodes[0].device_bytes = device;
+    const plan_search_result found = find_plans(whole, shape, {.rows = rows, .schedules = {}}, {.best = 1});
+    REQUIRE(found.best.at(0).plan.micro_batches == rows);
+    return found.best.at(0).has_exact_memory;
+  };
+  REQUIRE(most < 2'003);
+  CHECK(is_exact(2'003, 8_GiB));
+  CHECK_FALSE(is_exact(2'003, 1_GiB));
+  CHECK(is_exact(499, 1_GiB));
 }
 
 TEST_CASE("a device that is too small is told with the bytes that are missing", "[configurator]")

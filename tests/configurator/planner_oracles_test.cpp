@@ -31,100 +31,6 @@ using namespace chunkmem::literals;
 
 namespace {
 
-// ---- PipeDream's profiles ----
-
-/// Numbers of a node of a profile: times in milliseconds, sizes in bytes.
-struct profile_row {
-  double forward;
-  double backward;
-  double output;
-  double parameters;
-};
-
-std::vector<profiled_layer> layers_of(std::span<const profile_row> rows)
-{
-  std::vector<profiled_layer> layers;
-  for (const profile_row& row : rows)
-    layers.push_back({(row.forward + row.backward) / 1000, row.output, row.parameters});
-  return layers;
-}
-
-// Measured by PipeDream (github.com/msr-fiddle/pipedream, profiler/image_classification/profiles, graph.txt) without
-// the input, which has no stage of its own. The size of a tensor is a node there. A cut after that node sends the size
-// and the tensor.
-constexpr profile_row vgg16[] = {{22.307, 24.613, 1644167168, 7168},
-                                 {4.446, 5.553, 1644167168, 0},
-                                 {46.201, 113.330, 1644167168, 147712},
-                                 {4.455, 5.311, 1644167168, 0},
-                                 {3.795, 5.579, 411041792, 0},
-                                 {15.155, 39.648, 822083584, 295424},
-                                 {2.359, 2.738, 822083584, 0},
-                                 {22.062, 53.379, 822083584, 590336},
-                                 {2.513, 2.620, 822083584, 0},
-                                 {2.211, 2.788, 205520896, 0},
-                                 {10.814, 18.335, 411041792, 1180672},
-                                 {1.377, 1.380, 411041792, 0},
-                                 {17.458, 27.023, 411041792, 2360320},
-                                 {1.640, 1.463, 411041792, 0},
-                                 {14.245, 33.888, 411041792, 2360320},
-                                 {1.549, 1.321, 411041792, 0},
-                                 {1.169, 1.513, 102760448, 0},
-                                 {9.249, 14.574, 205520896, 4720640},
-                                 {1.026, 0.696, 205520896, 0},
-                                 {15.359, 21.900, 205520896, 9439232},
-                                 {0.848, 0.679, 205520896, 0},
-                                 {11.775, 28.670, 205520896, 9439232},
-                                 {0.881, 0.642, 205520896, 0},
-                                 {0.802, 0.781, 51380224, 0},
-                                 {5.608, 7.381, 51380224, 9439232},
-                                 {0.784, 0.266, 51380224, 0},
-                                 {4.070, 7.396, 51380224, 9439232},
-                                 {0.463, 0.190, 51380224, 0},
-                                 {4.042, 8.648, 51380224, 9439232},
-                                 {0.455, 0.175, 51380224, 0},
-                                 {0.553, 0.234, 12845056, 0},
-                                 {0, 0, 12845060, 0},
-                                 {0, 0, 12845056, 0},
-                                 {2.475, 4.575, 2097152, 411058176},
-                                 {0.377, 0.030, 2097152, 0},
-                                 {0, 0, 2097152, 0},
-                                 {0.709, 0.734, 2097152, 67125248},
-                                 {0.277, 0.032, 2097152, 0},
-                                 {0, 0, 2097152, 0},
-                                 {0.393, 0.548, 512000, 16388000}};
-constexpr profile_row alexnet[] = {{22.316, 6.405, 198246400, 93184},
-                                   {0.813, 0.733, 198246400, 0},
-                                   {0.756, 1.148, 47775744, 0},
-                                   {3.128, 5.612, 143327232, 1229568},
-                                   {0.811, 0.524, 143327232, 0},
-                                   {0.579, 0.861, 33226752, 0},
-                                   {3.260, 6.610, 66453504, 2655744},
-                                   {0.427, 0.269, 66453504, 0},
-                                   {4.423, 7.197, 44302336, 3539968},
-                                   {0.539, 0.188, 44302336, 0},
-                                   {2.815, 5.497, 44302336, 2360320},
-                                   {0.524, 0.176, 44302336, 0},
-                                   {0.391, 0.306, 9437184, 0},
-                                   {0, 0, 9437188, 0},
-                                   {0, 0, 9437184, 0},
-                                   {0, 0, 9437184, 0},
-                                   {1.737, 3.072, 4194304, 151011328},
-                                   {0.471, 0.039, 4194304, 0},
-                                   {0, 0, 4194304, 0},
-                                   {1.075, 1.366, 4194304, 67125248},
-                                   {0.283, 0.043, 4194304, 0},
-                                   {0.453, 0.474, 1024000, 16388000}};
-
-/// The output of the published optimizer for four machines of 1e9 B/s.
-struct published_split {
-  std::span<const profile_row> profile;
-  double one_machine;
-  double replicated;
-  std::vector<replicated_stage> replicated_stages;
-  double straight;
-  std::vector<replicated_stage> straight_stages;
-};
-
 // ---- AMP's results ----
 
 using first_layers = std::span<const int>;  // of each stage, and the number of layers at the end
@@ -266,34 +172,6 @@ bool fits_always(const parallel_plan&)
 }
 
 }  // namespace
-
-TEST_CASE("PipeDream's optimizer splits its own profiles as it printed", "[configurator]")
-{
-  const published_split published[] = {{.profile = vgg16,
-                                        .one_machine = 0.672535,
-                                        .replicated = 0.205520896,
-                                        .replicated_stages = {{0, 17, 3}, {17, 40, 1}},
-                                        .straight = 0.411041792,
-                                        .straight_stages = {{0, 10, 1}, {10, 24, 1}, {24, 33, 1}, {33, 40, 1}}},
-                                       {.profile = alexnet,
-                                        .one_machine = 0.085321,
-                                        .replicated = 0.034217141,
-                                        .replicated_stages = {{0, 13, 3}, {13, 22, 1}},
-                                        .straight = 0.066453504,
-                                        .straight_stages = {{0, 6, 1}, {6, 15, 1}, {15, 19, 1}, {19, 22, 1}}}};
-  for (const published_split& expected : published) {
-    const std::vector<profiled_layer> layers = layers_of(expected.profile);
-    CAPTURE(layers.size());
-    const auto equals = [](double seconds) { return Catch::Approx(seconds).epsilon(2e-8); };
-    CHECK(pipedream_optimizer(layers, 1, 1e9, true).seconds == equals(expected.one_machine));
-    const pipeline_split replicated = pipedream_optimizer(layers, 4, 1e9, true);
-    CHECK(replicated.seconds == equals(expected.replicated));
-    CHECK(replicated.stages == expected.replicated_stages);
-    // Several straight splits are equally fast, since one transfer decides. The printed split is one of them.
-    CHECK(pipedream_optimizer(layers, 4, 1e9, false).seconds == equals(expected.straight));
-    CHECK(seconds_of(layers, expected.straight_stages, 1e9) == equals(expected.straight));
-  }
-}
 
 TEST_CASE("the first planner of PipeDream-2BW takes 4 replicas of 16 stages", "[configurator]")
 {

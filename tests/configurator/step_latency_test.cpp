@@ -19,6 +19,8 @@
 
 #include "usual_node.hpp"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <numeric>
 #include <optional>
@@ -356,6 +358,40 @@ TEST_CASE("sums that ranks send to each other at once take the busiest way of a 
   CHECK(latency.of(pair).step == Catch::Approx(step_latency{whole, shape}.of(pair).step).epsilon(1e-9));
 }
 
+TEST_CASE("messages of a pipeline take the time of the devices that send and receive them", "[configurator]")
+{
+  transformer_shape shape = even_model(4);
+  shape.ties_embedding = false;
+  cluster whole = even_cluster(4);
+  const parallel_plan plan{.stages = 4, .devices = {0, 1, 2, 3}};
+  const double before = step_latency{whole, shape}.of(plan).step;
+  for (const std::uint32_t node : {1U, 3U}) {
+    CAPTURE(node);
+    cluster slow = whole;
+    slow.nodes[node].message_work = {.seconds_per_message = 1e-3, .seconds_per_byte = 1e-9};
+    // Three messages at each end of a transfer: one stage has two neighbours, the last one has one. Both directions.
+    const double of_transfer = 3e-3 + 1e-9 * 2.0 * static_cast<double>(shape.sequence * shape.hidden);
+    CHECK(step_latency{slow, shape}.of(plan).step - before ==
+          Catch::Approx(2 * (node == 1 ? 2 : 1) * of_transfer).epsilon(1e-6));
+  }
+}
+
+TEST_CASE("sums and gathers that take a device longer than their links last as long as the device", "[configurator]")
+{
+  const transformer_shape shape = even_model(4);
+  cluster whole = even_cluster(2);
+  whole.nodes[1].message_work = {.seconds_per_message = 1e-3, .seconds_per_byte = 1e-9};
+  const model_units units{shape, 2};
+  const double half = units.count * 4e-3 + units.size * 1e-9;  // of each unit four messages, half of it out and in
+  const double compute = alone(shape, 1e14);
+  const auto step_of = [&](std::uint32_t zero) {
+    return step_latency{whole, shape}.of({.replicas = 2, .zero = zero, .devices = {0, 1}}).step;
+  };
+  CHECK(step_of(1) == Catch::Approx(compute + 2 * half).epsilon(1e-3));  // a sum, and a gather
+  CHECK(step_of(2) == Catch::Approx(compute + 2 * half).epsilon(1e-3));  // the sum under a run
+  CHECK(step_of(3) == Catch::Approx(compute + 2 * half).epsilon(1e-3));  // both under runs
+}
+
 TEST_CASE("copies of a tied table add their gradients up before an update", "[configurator]")
 {
   transformer_shape shape = even_model(4);
@@ -370,6 +406,10 @@ TEST_CASE("copies of a tied table add their gradients up before an update", "[co
   };
   const parallel_plan plan{.stages = 4, .micro_batches = 4, .devices = {0, 1, 2, 3}};
   CHECK(seconds(shape, plan) - seconds(untied, plan) == Catch::Approx(2 * (1e-3 + table / 2 / 2e9)).epsilon(1e-2));
+  const auto wide = [&](const transformer_shape& of) {
+    return step_latency{whole, trained_model{of, {.tied_bytes = 4}}}.of(plan).step;
+  };
+  CHECK(wide(shape) - wide(untied) == Catch::Approx(2 * (1e-3 + table / 2e9)).epsilon(1e-2));
   // Each of two replicas adds up the half that it updates.
   const parallel_plan replicas{.stages = 2, .replicas = 2, .micro_batches = 4, .devices = {0, 3, 1, 2}};
   CHECK(seconds(shape, replicas) - seconds(untied, replicas) ==
@@ -428,6 +468,74 @@ TEST_CASE("updates on the host take the longest of copies and updates, and hide 
   CHECK(found(schedule_kind::one_f_one_b, 8).updates == Catch::Approx(2 * parameters / 11e9).epsilon(1e-2));
 }
 
+TEST_CASE("stages have the layers that the cuts of a plan give them", "[configurator]")
+{
+  const transformer_shape shape = even_model(8);
+  const cluster whole = even_cluster(4);
+  const parallel_plan plan = on_first_devices({.stages = 4, .micro_batches = 4, .cuts = {1, 3, 6}});
+  const std::vector<model_part> parts = parts_of(shape, plan);
+  const std::uint64_t layers[] = {1, 2, 3, 2}, firsts[] = {0, 1, 3, 6};
+  for (std::size_t part = 0; part < 4; ++part) {
+    CHECK(parts[part].layers == layers[part]);
+    CHECK(parts[part].first_layer == firsts[part]);
+    CHECK(parts[part].forward_flops ==
+          Catch::Approx(parts[0].forward_flops * static_cast<double>(layers[part])).epsilon(1e-3));
+  }
+  // The stage with three layers works for 12 layers, and waits a third of three before its first run and one layer for
+  // its first gradient. Behind its last run come two thirds of three layers.
+  const double layer = alone(shape, 1e14) / 8;
+  CHECK(step_latency{whole, shape}.of(plan).step == Catch::Approx((1 + 1 + 12 + 2) * layer).epsilon(2e-3));
+  CHECK(step_latency{whole, shape}.of(on_first_devices({.stages = 4, .micro_batches = 4, .cuts = {2, 4, 6}})).step ==
+        step_latency{whole, shape}.of(on_first_devices({.stages = 4, .micro_batches = 4})).step);
+}
+
+TEST_CASE("without ZeRO each replica adds up all gradients at once, and updates all weights", "[configurator]")
+{
+  const transformer_shape shape = even_model(4);
+  cluster whole = cluster_of_slow_links(4);
+  const double parameters = static_cast<double>(workload::parameters_of(shape));
+  const double runs = 2 * alone(shape, 1e14);
+  const auto step = [&](const trainer_traits& traits, std::uint32_t zero) {
+    return step_latency{whole, trained_model{shape, traits}}
+        .of(on_first_devices({.replicas = 4, .micro_batches = 2, .zero = zero}))
+        .step;
+  };
+  for (const std::uint32_t size : {2U, 4U}) {
+    const double sum = 2 * 3 * (1e-5 + size * parameters / 4 / 1e9);
+    CHECK(step({.gradient_bytes = size}, 0) == Catch::Approx(runs + sum + parameters / 1e14).epsilon(1e-6));
+  }
+  // With ZeRO 1 gradients of 4 bytes are added up, and weights of 2 gathered.
+  const model_units units{shape, 4};
+  const double of_gradients = 3 * (units.count * 1e-5 + 2 * units.size / 4 / 1e9);
+  const double of_weights = 3 * (units.count * 1e-5 + units.size / 4 / 1e9);
+  CHECK(step({.gradient_bytes = 4}, 1) == Catch::Approx(runs + of_gradients + of_weights).epsilon(1e-4));
+  for (cluster_node& it : whole.nodes) it.device_updates_per_second = 1e9;
+  const double updates = step({}, 0) - step({}, 1);
+  const double shorter = 2 * 3 * ((units.count - 1) * 1e-5 + (units.size - 2 * parameters) / 4 / 1e9);
+  CHECK(updates == Catch::Approx(0.75 * parameters / 1e9 - shorter).epsilon(1e-4));
+}
+
+TEST_CASE("a trainer that hides sums shows those of the last layer, or the time above its backward run",
+          "[configurator]")
+{
+  const transformer_shape shape = even_model(4);
+  const auto step = [&](double rate, bool hides) {
+    cluster whole = even_cluster(2);
+    whole.links = link_matrix{2, {.latency = 0, .bytes_per_second = rate}};
+    return step_latency{whole, trained_model{shape, {.hides_sums = hides}}}
+        .of(on_first_devices({.replicas = 2, .micro_batches = 2, .zero = 0}))
+        .step;
+  };
+  const double parameters = static_cast<double>(workload::parameters_of(shape));
+  const model_part all = parts_of(shape, {.replicas = 2}).front();
+  const double backward = (all.backward_input_flops + all.backward_weight_flops) / 1e14;
+  for (const double sum : {backward / 10, backward * 2}) {
+    const double rate = 2 * parameters / sum;  // 2 (w - 1) / w = 1 time the bytes
+    const double hidden = step(rate, false) - step(rate, true);
+    CHECK(hidden == Catch::Approx(std::min(sum * 3 / 4, backward)).epsilon(1e-6));
+  }
+}
+
 TEST_CASE("a plan that cannot be is refused in one sentence", "[configurator]")
 {
   const transformer_shape shape = even_model(8);
@@ -452,7 +560,23 @@ TEST_CASE("a plan that cannot be is refused in one sentence", "[configurator]")
   transformer_shape grouped = shape;
   grouped.kv_heads = 2;
   CHECK_THAT(refusal(on_first_devices({.tensor = 4}), grouped), says("which does not divide 2 key-value heads"));
-  CHECK_THAT(refusal(on_first_devices({.zero = 4})), says("\"zero\" is 4 (give 1, 2 or 3)"));
+  CHECK_THAT(refusal(on_first_devices({.zero = 4})), says("\"zero\" is 4 (give 0, 1, 2 or 3)"));
+  CHECK_THAT(refusal(on_first_devices({.stages = 4, .cuts = {2, 4}})), says("\"cuts\" has 2 elements for 4 parts"));
+  CHECK_THAT(refusal(on_first_devices({.stages = 4, .cuts = {2, 2, 5}})),
+             says("\"cuts[1]\" is 2, which leaves a part"));
+  CHECK_THAT(refusal(on_first_devices({.stages = 4, .cuts = {0, 2, 5}})), says("\"cuts[0]\" is 0"));
+  CHECK_THAT(refusal(on_first_devices({.stages = 4, .cuts = {2, 5, 8}})), says("rise, from 1 to 7"));
+  const auto refused_trainer = [&](const trainer_traits& traits) {
+    try {
+      (void)step_latency{whole, trained_model{shape, traits}}.of(on_first_devices({}));
+      return std::string{"it is not refused"};
+    } catch (const config_error& refused) {
+      return std::string{refused.what()};
+    }
+  };
+  CHECK_THAT(refused_trainer({.weight_bytes = 3}), says("a size that none has"));
+  CHECK_THAT(refused_trainer({.weight_bytes = 4}), says("a size that none has"));
+  CHECK_THAT(refused_trainer({.tied_bytes = 1}), says("a size that none has"));
   CHECK_THAT(refusal(on_first_devices({.stages = 4, .micro_batches = 4, .parts = 2})),
              says("\"parts\" is 2 with the schedule 1f1b"));
   CHECK_THAT(

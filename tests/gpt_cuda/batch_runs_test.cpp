@@ -98,7 +98,8 @@ TEST_CASE("activations are kept, swapped, computed again or planned on a GPU, an
 
   for (const activation_mode choice : {karma, planned}) {
     const activation_plan plan = plan_of(choice);
-    const std::uint64_t layers_again = layers_that(plan, block_action::recompute);
+    const std::uint64_t layers_again =
+        layers_that(plan, block_action::recompute) + layers_that(plan, block_action::recompute_from_host);
     CHECK(layers_again > 0);
     CHECK(layers_that(plan, block_action::swap) > 0);
     const capped_run mixed{with(choice, plan)};

@@ -65,6 +65,7 @@ struct archetype {
   void take(support::listening_backend&, std::byte*, const std::byte*, bytes, agent) {}
   agent worker() const noexcept { return agent::to_device; }
   agent worker_of_sums() const noexcept { return agent::to_device; }
+  agent worker_of_shares() const noexcept { return agent::to_device; }
   void gather(support::listening_backend&, std::byte*, bytes, std::uint32_t) {}
   void sum(support::listening_backend&, std::byte*, bytes, std::uint32_t, collective::sum) {}
   void await(support::listening_backend&, event) {}

@@ -280,13 +280,15 @@ struct host_tier {
 
   cm::chunk& operator[](std::uint32_t index) { return table[cm::chunk_id{index}]; }
 
-  /// The chunk gets frames, and a copy of its bytes or none.
-  void place(std::uint32_t index, bool valid)
+  /// The chunk gets frames, and a copy of its bytes or none. @return   false where there is no room
+  bool place(std::uint32_t index, bool valid)
   {
     const cm::chunk_id id{index};
     const cm::frame_id first = reclaim.find_frames(table, id, [this](cm::chunk_id victim) { leave(victim); });
+    if (first == cm::frame_pool::none) return false;
     table.space(cm::tier::host).place(id, first, table[id].frames);
     table[id].put(cm::tier::host, first, valid);
+    return true;
   }
 
   void leave(cm::chunk_id id)
@@ -309,11 +311,11 @@ TEST_CASE("what a plan wants on the device alone gives up its window first, what
     const std::uint32_t frames = windows ? 2 : 1;
     host_tier it{std::vector<std::uint32_t>(4, frames), 3 * frames};
     for (std::uint32_t index = 0; index < 3; ++index) {
-      it.place(index, index == 2);
+      REQUIRE(it.place(index, index == 2));
       it[index].put(cm::tier::device, cm::frame_id{index * frames}, true);
     }
     it[2].keep_on_device(true);
-    it.place(3, true);
+    REQUIRE(it.place(3, true));
     CHECK(it[2].first_frame[cm::tier::host] ==
           cm::chunk::nowhere);  // though its copy is good, and those of 0 and 1 are not
     CHECK(it[0].first_frame[cm::tier::host] != cm::chunk::nowhere);
@@ -324,7 +326,7 @@ TEST_CASE("what a plan wants on the device alone gives up its window first, what
 TEST_CASE("single frames come from the bottom of the host and windows from the top", "[manager]")
 {
   host_tier it{{1, 2, 1, 2}, 6};
-  for (std::uint32_t index = 0; index < 4; ++index) it.place(index, true);
+  for (std::uint32_t index = 0; index < 4; ++index) REQUIRE(it.place(index, true));
   CHECK(it[0].first_frame[cm::tier::host] == cm::frame_id{0});
   CHECK(it[2].first_frame[cm::tier::host] == cm::frame_id{1});
   CHECK(it[1].first_frame[cm::tier::host] == cm::frame_id{4});
@@ -335,15 +337,15 @@ TEST_CASE("single frames come from the bottom of the host and windows from the t
 TEST_CASE("a host copy without bytes is given up before a copy that the device also has", "[manager]")
 {
   host_tier it{{1, 1, 1}, 2};
-  it.place(0, true);
+  REQUIRE(it.place(0, true));
   it[0].put(cm::tier::device, cm::frame_id{3}, true);
-  it.place(1, false);
-  it.place(2, true);
+  REQUIRE(it.place(1, false));
+  REQUIRE(it.place(2, true));
   CHECK(it[2].first_frame[cm::tier::host] == cm::frame_id{1});
   CHECK(it[1].first_frame[cm::tier::host] == cm::chunk::nowhere);
   CHECK(it[0].is_valid(cm::tier::host));
   CHECK(it.reclaims == 1);
-  it.place(1, true);  // now the copy of what the device has must go: its chunk lives on the device alone
+  REQUIRE(it.place(1, true));  // now the copy of what the device has must go: its chunk lives on the device alone
   CHECK(it[0].first_frame[cm::tier::host] == cm::chunk::nowhere);
   CHECK_FALSE(it[0].is_valid(cm::tier::host));
 }
@@ -351,14 +353,14 @@ TEST_CASE("a host copy without bytes is given up before a copy that the device a
 TEST_CASE("a window is taken where the least is given up, and nothing is where none can be had", "[manager]")
 {
   host_tier it{{1, 1, 1, 1, 2}, 4};
-  for (std::uint32_t index = 0; index < 4; ++index) it.place(index, true);
+  for (std::uint32_t index = 0; index < 4; ++index) REQUIRE(it.place(index, true));
   it[0].put(cm::tier::device, cm::frame_id{5}, true);  // a copy
   it[3].set_valid(cm::tier::host, false);
-  CHECK_THROWS_AS(it.place(4, true), cm::out_of_memory);  // frames 0 and 3 may leave, but are no neighbours
+  CHECK_FALSE(it.place(4, true));  // frames 0 and 3 may leave, but are no neighbours
   CHECK(it[0].first_frame[cm::tier::host] == cm::frame_id{0});
   CHECK(it[3].first_frame[cm::tier::host] == cm::frame_id{3});
   it[2].set_valid(cm::tier::host, false);
-  it.place(4, true);
+  REQUIRE(it.place(4, true));
   CHECK(it[4].first_frame[cm::tier::host] == cm::frame_id{2});
   CHECK(it[0].first_frame[cm::tier::host] == cm::frame_id{0});
 }
@@ -366,11 +368,11 @@ TEST_CASE("a window is taken where the least is given up, and nothing is where n
 TEST_CASE("what is pinned on the host stays there", "[manager]")
 {
   host_tier it{{1, 1}, 1};
-  it.place(0, false);
+  REQUIRE(it.place(0, false));
   it[0].pins[cm::tier::host] = 1;
-  CHECK_THROWS_AS(it.place(1, true), cm::out_of_memory);
+  CHECK_FALSE(it.place(1, true));
   it[0].pins[cm::tier::host] = 0;
-  it.place(1, true);
+  REQUIRE(it.place(1, true));
   CHECK(it[1].first_frame[cm::tier::host] == cm::frame_id{0});
 }
 
@@ -384,15 +386,15 @@ TEST_CASE("a derived chunk has no frames on the host to give up", "[manager]")
       it[0].live = 1;
       it[0].put(cm::tier::device, cm::frame_id{4}, true);
       it[0].keep_on_device(device_only);
-      it.place(1, true);
-      CHECK_THROWS_AS(it.place(2, true), cm::out_of_memory);  // 1 has the only copy of its bytes
+      REQUIRE(it.place(1, true));
+      CHECK_FALSE(it.place(2, true));  // 1 has the only copy of its bytes
       it[1].put(cm::tier::device, cm::frame_id{6}, true);
-      it.place(2, true);
+      REQUIRE(it.place(2, true));
       CHECK(it.reclaims == 1);
       CHECK(it[1].first_frame[cm::tier::host] == cm::chunk::nowhere);
       CHECK((it[0].first_frame[cm::tier::host] == cm::chunk::elsewhere && it[0].is_valid(cm::tier::host)));
       it[2].pins[cm::tier::host] = 1;
-      CHECK_THROWS_AS(it.place(1, true), cm::out_of_memory);  // nor where it is all that could leave
+      CHECK_FALSE(it.place(1, true));  // nor where it is all that could leave
       CHECK((it[0].first_frame[cm::tier::host] == cm::chunk::elsewhere && it[0].is_valid(cm::tier::host)));
     }
 }

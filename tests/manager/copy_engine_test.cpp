@@ -338,6 +338,7 @@ struct listening_gatherer : copy_mover {
   ranks_state* state = nullptr;
   agent worker() const noexcept { return ranks_agent; }
   agent worker_of_sums() const noexcept { return ranks_agent; }
+  agent worker_of_shares() const noexcept { return agent::to_device; }
   void gather(listening_backend& backend, std::byte* whole, bytes size, std::uint32_t label)
   {
     note(backend, {false, whole, size.count(), label});

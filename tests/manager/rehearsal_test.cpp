@@ -348,6 +348,34 @@ TEST_CASE("plain loops without a test for null rehearse on scratch bytes, and ne
   CHECK(plain.values() == guarded.values());
 }
 
+TEST_CASE("a rehearsal with a known need answers it, records the same, and refuses what the need refuses", "[manager]")
+{
+  arena memory{room};
+  trainer<arena> first{memory, true};
+  const cm::memory_requirement need = first.m.rehearse([&] { first.step(); });
+  arena other{room};
+  trainer<arena> second{other, true};
+  int runs = 0;
+  const cm::memory_requirement told =
+      second.m.rehearse([&] { ++runs, second.step(); }, cm::rehearse_on::nothing, &need);
+  CHECK(runs == 1);
+  check_equal(told, need);
+  CHECK(rehearsed(second.m) == rehearsed(first.m));
+  first.fill();
+  second.fill();
+  for (int step = 0; step < 4; ++step) first.step(), second.step();
+  CHECK(second.values() == first.values());
+  CHECK(second.m.report().loaded == first.m.report().loaded);
+  CHECK(second.m.report().written_back == first.m.report().written_back);
+  CHECK(second.m.report().peak[cm::tier::device] == first.m.report().peak[cm::tier::device]);
+
+  cm::memory_requirement larger = need;  // the need is not searched again, but what it says
+  larger.smallest_device = room.device_capacity + 4_KiB;
+  arena third_memory{room};
+  trainer<arena> third{third_memory, true};
+  CHECK_THROWS_AS(third.m.rehearse([&] { third.step(); }, cm::rehearse_on::nothing, &larger), cm::config_error);
+}
+
 TEST_CASE("what is read on scratch bytes is zero, what is written is room enough, and nothing is left of it",
           "[manager]")
 {
@@ -496,7 +524,7 @@ struct fixture {
   template <class Step>
   memory_requirement run(Step step)
   {
-    return rehearse_step(rig.engine, rig.builder, {}, step, rehearse_on::nothing);
+    return rehearse_step(rig.engine, rig.builder, {}, step, rehearse_on::nothing, nullptr);
   }
   /// Nothing is held or has bytes.
   [[nodiscard]] bool is_untouched() const

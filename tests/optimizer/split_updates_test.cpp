@@ -6,6 +6,7 @@
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/device_kernel.hpp>
 #include <chunkmem/optimizer/late_updates.hpp>
+#include <chunkmem/optimizer/rate_meter.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/optimizer/thread_pool.hpp>
 #include <chunkmem/transfer/planned.hpp>
@@ -28,8 +29,8 @@ namespace cm = chunkmem;
 using namespace cm::literals;
 using Catch::Matchers::ContainsSubstring;
 using cm::optimizer::adam;
+using cm::optimizer::rate_meter;
 using cm::optimizer::split_stage;
-using cm::optimizer::detail::update_meter;
 
 namespace {
 
@@ -116,7 +117,7 @@ struct training {
 
 TEST_CASE("a meter takes the rates of the fastest update and copy, and the bytes of all", "[optimizer]")
 {
-  update_meter meter;
+  rate_meter meter;
   CHECK(meter.rates().host_updates_per_second == limitless);
   CHECK(meter.traffic().state_bytes == 12);  // the defaults
   cm::optimizer::parameter_bytes all;

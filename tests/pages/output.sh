@@ -7,7 +7,7 @@ set -eu
 without_hash() { sed 's/ identical (\([0-9a-f]*\), \1)/ identical/'; }
 record=$(mktemp)
 trap 'rm -f "$record"' EXIT
-printed=$("$1" --verify | sed '/ tokens\/s /d; /^waited /d')
+printed=$("$1" --verify | sed '/ tokens\/s /d; /^waited /d; /^rates /d; /^said /d; /^  seconds /d; /^  likely cause, seconds/d')
 if [ "${3:-}" = write ]; then
   printf '%s\n' "$printed" >"$2"
 elif [ "$(printf '%s\n' "$printed" | head -n 1)" != "$(head -n 1 "$2")" ]; then

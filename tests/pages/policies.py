@@ -14,7 +14,7 @@ import page
 KINDS = ("eviction", "transfer", "placement", "layout", "rules", "gradient", "mover", "sink", "checks", "ownership",
          "communicator", "activation", "pipeline")
 DECLARED = re.compile(r"^struct ([a-z]+)_kind {};", re.MULTILINE)
-PARTS_OF_OTHERS = ("by_retention", "gathering", "timeline_sink")
+PARTS_OF_OTHERS = ("by_retention", "gathering", "timeline_sink", "watched_share")
 KIND = re.compile(r"using policy_kind = ([a-z]+)_kind")
 NAME = re.compile(r'string_view name = "([a-z_]+)"')
 PICK = re.compile(r"pick_policy<([a-z]+)_kind, (?:[a-z_]+::)*([a-z_]+),")

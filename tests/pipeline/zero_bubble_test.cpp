@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/pipeline/filled_orders.hpp>
 #include <chunkmem/pipeline/order_search.hpp>
 #include <chunkmem/pipeline/zero_bubble.hpp>
 
@@ -10,6 +11,8 @@
 #include "schedule_runs.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -27,6 +30,28 @@ void rates_are_printed(const support::zero_bubble_row& row)
   }
 }
 
+/// The least bubble rate of all filled orders.
+double filled_rate_of(const support::zero_bubble_heuristic_row& row)
+{
+  const double saved = 34 * support::zero_bubble_heuristic_width + 5 * support::zero_bubble_heuristic_heads * 1024;
+  const pass_seconds times = support::zero_bubble_heuristic_times;
+  order_problem problem{.stages = row.stages,
+                        .micro_batches = 3 * row.stages,
+                        .owners = {},
+                        .forward = times.forward,
+                        .backward_input = times.backward_input,
+                        .backward_weight = times.backward_weight,
+                        .transfer = times.transfer,
+                        .kept = 32 * support::zero_bubble_heuristic_width / saved,
+                        .limit = row.limit * row.stages};
+  for (std::uint32_t stage = 0; stage < row.stages; ++stage) problem.owners.push_back(stage);
+  double least = pass_clock::never;
+  for (const filling_rules& rules : filling_rules::all())
+    if (const pass_orders orders = filled_orders{problem}.make(rules); !orders[0].empty())
+      least = std::min(least, pass_clock{problem}.run(orders).longest);
+  return 1 - times.all() * problem.micro_batches / least;
+}
+
 void stays_below(const schedule& plan, std::uint64_t saved, std::uint64_t kept, std::uint64_t limit)
 {
   for (const std::uint64_t peak : saved_peaks(plan, saved, kept)) CHECK(peak <= limit);
@@ -42,6 +67,60 @@ TEST_CASE("bubble rates are those that the zero bubble paper printed, or better 
 TEST_CASE("bubble rates are the printed ones in all rows", "[pipeline][.slow]")
 {
   for (const support::zero_bubble_row& row : support::zero_bubble_table()) rates_are_printed(row);
+}
+
+TEST_CASE("filled orders for 4 to 48 stages idle as long as those of the published heuristic, or shorter", "[pipeline]")
+{
+  for (const support::zero_bubble_heuristic_row& row : support::zero_bubble_heuristic()) {
+    CAPTURE(row.stages, row.limit);
+    CHECK(filled_rate_of(row) <= row.rate + 5e-7);
+    if (row.stages <= 32) CHECK(filled_rate_of(row) >= row.rate - 5e-7);  // the same orders, with fewer stages
+    if (row.stages <= 12) CHECK(support::searched_rate_of(row, 0) <= row.rate + 5e-7);
+  }
+}
+
+TEST_CASE("filled orders run every micro-batch and keep to their limit, or are none, for any times", "[pipeline]")
+{
+  support::dice dice{5};
+  for (int trial = 0; trial < 2'000; ++trial) {
+    order_problem problem{.stages = dice.between(1, 9),
+                          .micro_batches = dice.between(1, 20),
+                          .owners = {},
+                          .forward = 1.0 + dice.below(4),
+                          .backward_input = 1.0 + dice.below(4),
+                          .backward_weight = dice.below(4) * 1.0,
+                          .transfer = dice.below(3) / 4.0,
+                          .kept = dice.below(5) / 4.0,
+                          .limit = 1.0 + dice.below(20) / 2.0};
+    for (std::uint32_t stage = 0; stage < problem.stages; ++stage) problem.owners.push_back(stage);
+    CAPTURE(trial, problem.stages, problem.micro_batches, problem.limit);
+    std::vector<std::int64_t> counts;
+    for (const filling_rules& rules : filling_rules::all()) {
+      const pass_orders orders = filled_orders{problem}.make(rules);
+      if (orders[0].empty()) continue;
+      CHECK(pass_clock{problem}.run(orders).longest < pass_clock::never);
+      for (const std::vector<pass>& runs : orders) {
+        CHECK(fits(problem, runs, counts));
+        CHECK(runs.size() == 3 * std::size_t{problem.micro_batches});
+        for (const auto kind :
+             {operation_kind::forward, operation_kind::backward_input, operation_kind::backward_weight})
+          CHECK(std::ranges::count(runs, kind, &pass::kind) == problem.micro_batches);
+      }
+    }
+  }
+}
+
+TEST_CASE("a search tells how far it is", "[pipeline]")
+{
+  static std::vector<std::uint32_t> told;
+  const search_listener listener = [](std::uint32_t done, std::uint32_t trials) {
+    CHECK(trials == 5'000);
+    told.push_back(done);
+  };
+  told.clear();
+  (void)make_schedule(zero_bubble{.limit = 1.5, .trials = 5'000, .tell = listener},
+                      {.stages = 4, .micro_batches = 12, .seconds = {3, 4, 1.5, 0.25}});
+  CHECK(told == std::vector<std::uint32_t>{0, 1024, 2048, 3072, 4096});
 }
 
 TEST_CASE("searched orders keep to their limit, for any times", "[pipeline]")

@@ -295,21 +295,92 @@ bool gathers_before_sum(Ranks& ranks)
   return came_first && has_right_weight && after.span()[elements - 1] == 0.0F;  // 1 - (0.5 + 0.5)
 }
 
+/// Two ranks, whose sums have groups of their own, both answer `is_first(ranks)` with true.
+template <class Question>
+bool on_both_ranks(Question is_first)
+{
+  const sharding::thread_ranks gathers{2}, sums{2};
+  bool said[2] = {};
+  gathers.run([&](sharding::thread_ranks::place& here) {
+    sharding::thread_ranks::place other{sums, here.rank()};
+    sharding::sums_apart ranks{here.process_groups(), other.process_groups()};
+    said[here.rank()] = is_first(ranks);
+  });
+  return said[0] && said[1];
+}
+
 }  // namespace
 
 TEST_CASE(
     "a gather does not wait behind the sum of a gradient that is not made yet, where sums have groups of their own",
     "[sharding]")
 {
-  const sharding::thread_ranks gathers{2}, sums{2};
-  bool is_first[2] = {};
-  gathers.run([&](sharding::thread_ranks::place& here) {
-    sharding::thread_ranks::place other{sums, here.rank()};
-    sharding::sums_apart ranks{here.process_groups(), other.process_groups()};
-    is_first[here.rank()] = gathers_before_sum(ranks);
+  CHECK(on_both_ranks([](auto& ranks) { return gathers_before_sum(ranks); }));
+}
+
+namespace {
+
+/// Two ranks gather a weight while their copies to the device wait for the compute agent. This agent waits for the
+/// gather, or gives up.
+/// @return   whether the gather came first
+template <class Ranks>
+bool gathers_before_copies(Ranks& ranks)
+{
+  static constexpr std::uint64_t elements = 16384;
+  const bytes frame{elements / 2 * sizeof(float)};
+  backend::host_arena memory{{.device_capacity = frame * 32, .host_capacity = frame * 64, .async_compute = true}};
+  sharded_model<backend::host_arena, Ranks> m{memory, ranks, {.chunk_bytes = frame}};
+  std::atomic<bool> has_begun = false;
+  told_descent kernel{&has_begun};
+  m.use(kernel);
+  const auto weight = m.template add<float>({elements}, role::parameter);
+  std::ranges::fill(m.acquire(weight, access::write).span(), 1.0F);
+  std::atomic<bool> is_gathered = false;
+  std::atomic<bool> came_first = true;
+  auto scope = m.iteration();
+  scope.pass(pass::forward);
+  memory.launch(agent::compute, [&is_gathered, &came_first]() noexcept {
+    for (std::uint64_t tries = 0; !is_gathered && came_first; ++tries) {
+      if (tries == 100'000'000) came_first = false;
+      std::this_thread::yield();
+    }
   });
-  CHECK(is_first[0]);
-  CHECK(is_first[1]);
+  memory.wait(agent::to_device, memory.record(agent::compute));
+  const auto pin = m.acquire(weight, access::read, agent::compute);
+  m.settle();
+  is_gathered = true;
+  memory.wait(agent::host, memory.record(agent::compute));
+  return came_first && pin.span()[elements - 1] == 1.0F;
+}
+
+}  // namespace
+
+TEST_CASE("a gather does not wait behind copies that wait for compute, where sums have groups of their own",
+          "[sharding]")
+{
+  CHECK(on_both_ranks([](auto& ranks) { return gathers_before_copies(ranks); }));
+}
+
+TEST_CASE("shares go to the device with other copies where the backend has no agent left for them", "[sharding]")
+{
+  for (const std::size_t own : {0U, 1U}) {
+    const sharding::thread_ranks gathers{1}, sums{1};
+    gathers.run([&](sharding::thread_ranks::place& here) {
+      sharding::thread_ranks::place other{sums, 0};
+      sharding::sums_apart ranks{here.process_groups(), other.process_groups()};
+      backend::host_arena memory{{.device_capacity = bytes{131072}, .host_capacity = bytes{262144}}};
+      for (std::size_t number = 0; number < own; ++number) (void)memory.adopt();
+      sharded_model<backend::host_arena, decltype(ranks)> m{memory, ranks, {.chunk_bytes = bytes{16384}}};
+      CHECK(memory.agents() == max_agents);
+      const auto weight = m.add<float>({256}, role::parameter);
+      std::ranges::fill(m.acquire(weight, access::write).span(), 3.0F);
+      auto scope = m.iteration();
+      scope.pass(pass::forward);
+      const auto pin = m.acquire(weight, access::read, agent::compute);
+      m.settle();
+      CHECK(pin.span()[255] == 3.0F);
+    });
+  }
 }
 
 namespace {

@@ -3,7 +3,8 @@
 # Runs a command beside four nodes: network namespaces of this computer, joined by a bridge.
 #   sh four_nodes.sh BITS_PER_SECOND PERCENT COMMAND...
 # A token bucket of `tc` limits each port to this rate at both of its ends, with a burst of 64 KiB. The processes of a
-# node have this part of one processor. COMMAND starts a program on all nodes, one process each, with
+# node have this part of one processor. Each of both is one number, or four with commas between them. COMMAND starts a
+# program on all nodes, one process each, with
 #   "$CHUNKMEM_ON_NODES" PROGRAM ARGUMENTS...
 # which is Open MPI over TCP. It may do so several times. Returns what COMMAND returns; 4 where a part is missing, behind a
 # line that says which one.
@@ -20,10 +21,12 @@ skip() {
 
 groups=/sys/fs/cgroup/cpu
 nodes="1 2 3 4"
+# of NUMBERS NODE: the number of a node
+of() { echo "$1,$1,$1,$1" | cut -d , -f "$2"; }
 
 # Inside: the first process of the namespaces. Its network is the bridge's.
 if [ "${1-}" = inside ]; then
-  rate=$2 folder=$3 group=$4
+  rates=$2 folder=$3 group=$4
   shift 4
   mkdir -p /run/netns
   mount -t tmpfs none /run/netns
@@ -36,6 +39,7 @@ if [ "${1-}" = inside ]; then
     ip link add "port$node" type veth peer name port netns "10.0.0.$node"
     ip link set "port$node" master bridge
     ip -n "10.0.0.$node" address add "10.0.0.$node/24" dev port
+    rate=$(of "$rates" "$node")
     tc qdisc add dev "port$node" root tbf rate "$rate"bit burst 64kb latency 200ms
     ip netns exec "10.0.0.$node" tc qdisc add dev port root tbf rate "$rate"bit burst 64kb latency 200ms
     ip link set "port$node" up
@@ -66,15 +70,13 @@ END
   exit "$status"
 fi
 
-case "$#-${1-}-${2-}" in
-  [012]-* | *-*[!0-9]*-* | *-*-*[!0-9]* | *--*) percent=0 ;;
-  *) percent=$2 ;;
-esac
-if [ "$percent" -lt 1 ] || [ "$percent" -gt 100 ]; then
+number='[1-9][0-9]*'
+part='([1-9][0-9]?|100)'
+if [ $# -lt 3 ] || ! echo "$1 $2" | grep -Eqx "$number(,$number,$number,$number)? $part(,$part,$part,$part)?"; then
   echo "four nodes need a rate in bits per second, a part of a processor from 1 to 100 percent, and a command" >&2
   exit 2
 fi
-rate=$1
+rates=$1 percents=$2
 shift 2
 PATH=$PATH:/usr/sbin:/sbin
 export PATH
@@ -103,7 +105,7 @@ trap 'exit 130' HUP INT TERM
 for node in $nodes; do
   mkdir -p "$groups/chunkmem-$$-$node"
   echo 20480 >"$groups/chunkmem-$$-$node/cpu.shares" # its part is there, also beside other programs
-  echo $((100000 / percent)) >"$groups/chunkmem-$$-$node/cpu.cfs_period_us"
+  echo $((100000 / $(of "$percents" "$node"))) >"$groups/chunkmem-$$-$node/cpu.cfs_period_us"
   echo 1000 >"$groups/chunkmem-$$-$node/cpu.cfs_quota_us" # the least, so that pauses are short
 done
 # In the place of a shell of its own, which a kill of this script would leave behind.
@@ -113,7 +115,7 @@ said=$(inside sh -c 'ip link add test type dummy && tc qdisc add dev test root t
   skip "namespaces, and token buckets (tc) in the kernel: $said"
 status=0
 exec 3<&0 # else it is empty for what runs beside the shell
-inside sh "$0" inside "$rate" "$folder" "$groups/chunkmem-$$" "$@" <&3 &
+inside sh "$0" inside "$rates" "$folder" "$groups/chunkmem-$$" "$@" <&3 &
 nodes_of=$! # a shell runs a trap between commands, or while it waits
 trap 'kill -9 $nodes_of; exit 130' HUP INT TERM
 wait "$nodes_of" || status=$?

@@ -94,6 +94,13 @@ struct picture_device {
   return 2 * forward_seconds(layer, device);
 }
 
+/// Whether the backward pass of an operator of this kind reads the operator's input.
+[[nodiscard]] constexpr bool keeps_input(picture_operator_kind kind) noexcept
+{
+  using enum picture_operator_kind;
+  return is_product(kind) || kind == batch_norm || kind == max_pool;
+}
+
 namespace detail {
 
 /// Operators from one cut of a network to the next.
@@ -107,11 +114,12 @@ class picture_block {
   void add(const picture_operator& layer)
   {
     const double pictures = static_cast<double>(pictures_);
+    if (block_.boundary == bytes{}) block_.reads_input = keeps_input(layer.kind);
     block_.forward_seconds += pictures * forward_seconds(layer, device_);
     block_.backward_seconds += pictures * backward_seconds(layer, device_);
     block_.saved += layer.saved_elements * element_;
     if (layer.is_carried) block_.saved -= layer.output_elements * element_;
-    block_.boundary = layer.output_elements * element_;
+    block_.boundary = block_.gradient = layer.output_elements * element_;
     block_.carried = std::max(block_.carried, layer.carried_elements * element_);
   }
 
@@ -135,7 +143,8 @@ class picture_block {
 ///
 /// A network is not cut before a ReLU, which works in place, nor after a concatenation, whose parts are kept. A carried
 /// tensor stays on the device until the backward run of the block that made it. A run that saves nothing holds the
-/// whole block until it ends. Gradients and workspace are not counted: subtract them from the budget.
+/// whole block until it ends. The gradient of an output has the size of the output. Workspace is not counted: subtract
+/// it from the budget.
 ///
 ///     const layer_chain chain = chain_of(resnet(50), {9.42e12, 700e9}, 256);
 ///

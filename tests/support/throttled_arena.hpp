@@ -18,6 +18,7 @@
 #include <deque>
 #include <iterator>
 #include <map>
+#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -56,13 +57,46 @@ struct agent_wait {
           .launch_nanoseconds = 0};
 }
 
+/// A line that one thing at a time crosses, in the order of clocks. A thing that asks later by the wall, and is earlier
+/// by its clock, takes time in which the line was idle.
+/// @threads   any
+class line_by_clocks {
+ public:
+  using moment = std::chrono::nanoseconds;
+
+  /// @return   when it has crossed the line, where it may begin from `now` on
+  [[nodiscard]] moment serve(moment now, moment lasts)
+  {
+    const std::lock_guard lock{mutex_};
+    busy_ += lasts;
+    if (lasts == moment{}) return now;
+    auto next = uses_.upper_bound(now);  // the first use that begins later
+    if (next != uses_.begin()) now = std::max(now, std::prev(next)->second);
+    for (; next != uses_.end() && next->first < now + lasts; ++next) now = std::max(now, next->second);
+    uses_.emplace(now, now + lasts);
+    return now + lasts;
+  }
+  /// Of all so far.
+  [[nodiscard]] moment busy()
+  {
+    const std::lock_guard lock{mutex_};
+    return busy_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<moment, moment> uses_;  // begin and end; they do not overlap
+  moment busy_{};
+};
+
 /// A host_arena whose copies and kernels take the time of a cost table: real threads, real waits, real bytes, slowed
 /// down.
 ///
 /// An operation does its work and is over at its deadline: its planned time after the latest of the deadline of the
 /// same agent's last one, those of the events that it waits for, and the moment when it was asked for. Deadlines
 /// follow from deadlines, so what a thread wakes up late does not add up. By the wall clock, what takes longer than
-/// planned is late, and nothing hides it. By the caller's time it is not seen.
+/// planned is late, and nothing hides it. By the caller's time it is not seen. By the agents' clocks, all agents that
+/// copy between the tiers in one direction share the link.
 ///
 /// @threads   one caller at a time, from any thread; by the caller's time always the same thread
 class throttled_arena {
@@ -97,6 +131,7 @@ class throttled_arena {
     const std::uint64_t lasts = costs_.between(tier_of(from), tier_of(to)).nanoseconds_for(size);
     const moment begin = start_of(stream);
     arena_.copy(to, from, size, stream);
+    if (pace_ == pace::agents && tier_of(from) != tier_of(to)) return cross_link(tier_of(to), stream, begin, lasts);
     end_at(stream, begin, lasts);
   }
   void fill(std::byte* to, std::byte value, chunkmem::bytes size, chunkmem::agent stream)
@@ -237,6 +272,14 @@ class throttled_arena {
     return stream == chunkmem::agent::host && pace_ == pace::wall_clock ? free : std::max(free, time());
   }
 
+  void cross_link(chunkmem::tier to, chunkmem::agent stream, moment begin, std::uint64_t nanoseconds)
+  {
+    const moment lasts{static_cast<moment::rep>(nanoseconds)};
+    line_by_clocks& link = links_[to];
+    if (!is_caller(stream)) return move_clock(stream, [&link, lasts](moment now) { return link.serve(now, lasts); });
+    end_at(stream, link.serve(begin, lasts), 0);
+  }
+
   void end_at(chunkmem::agent stream, moment begin, std::uint64_t nanoseconds)
   {
     const moment until = begin + std::chrono::nanoseconds{nanoseconds};
@@ -306,6 +349,7 @@ class throttled_arena {
   std::array<moment, chunkmem::max_agents> clocks_{};  // each is its agent's
   std::array<std::vector<agent_wait>, chunkmem::max_agents> waits_;
   std::deque<std::atomic<moment::rep>> marks_;
+  chunkmem::per_tier<line_by_clocks> links_;  // to this tier
   std::array<std::vector<std::atomic<moment::rep>*>, chunkmem::max_agents> mark_of_;
 
   chunkmem::backend::host_arena arena_;

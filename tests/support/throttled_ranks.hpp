@@ -12,17 +12,13 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
-#include <map>
-#include <mutex>
 #include <span>
 #include <string_view>
 #include <vector>
 
 namespace support {
 
-/// The port of a rank to the network, which all its groups share: one collective at a time, in the order of clocks. A
-/// collective that asks later by the wall, and is earlier by its clock, takes time in which the port was idle.
+/// The port of a rank to the network, which all its groups share: one collective at a time, as line_by_clocks serves.
 /// @threads   any
 class network_port {
  public:
@@ -33,29 +29,15 @@ class network_port {
   /// @return   when so many bytes have left, where they may leave from `now` on
   [[nodiscard]] moment serve(moment now, chunkmem::bytes size)
   {
-    const std::lock_guard lock{mutex_};
-    const moment lasts{static_cast<moment::rep>(cost_.nanoseconds_for(size))};
-    busy_ += lasts;
-    if (lasts == moment{}) return now;
-    auto next = uses_.upper_bound(now);  // the first use that begins later
-    if (next != uses_.begin()) now = std::max(now, std::prev(next)->second);
-    for (; next != uses_.end() && next->first < now + lasts; ++next) now = std::max(now, next->second);
-    uses_.emplace(now, now + lasts);
-    return now + lasts;
+    return line_.serve(now, moment{static_cast<moment::rep>(cost_.nanoseconds_for(size))});
   }
   [[nodiscard]] moment latency() const noexcept { return moment{static_cast<moment::rep>(cost_.latency_nanoseconds)}; }
   /// Of all so far.
-  [[nodiscard]] moment busy()
-  {
-    const std::lock_guard lock{mutex_};
-    return busy_;
-  }
+  [[nodiscard]] moment busy() { return line_.busy(); }
 
  private:
   chunkmem::backend::link_cost cost_;
-  std::mutex mutex_;
-  std::map<moment, moment> uses_;  // begin and end; they do not overlap
-  moment busy_{};
+  line_by_clocks line_;
 };
 
 /// The clocks of ranks at their collectives. One for each group, which outlives the ranks.

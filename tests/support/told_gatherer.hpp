@@ -45,6 +45,7 @@ struct told_gatherer : chunkmem::copy_mover {
 
   [[nodiscard]] chunkmem::agent worker() const noexcept { return stream; }
   [[nodiscard]] chunkmem::agent worker_of_sums() const noexcept { return stream; }
+  [[nodiscard]] chunkmem::agent worker_of_shares() const noexcept { return chunkmem::agent::to_device; }
   template <class Backend>
   void gather(Backend& memory, std::byte* whole, chunkmem::bytes size, std::uint32_t label)
   {

@@ -212,12 +212,48 @@ TEST_CASE("a shape that cannot be is refused at its key", "[workload]")
   file_mistakes::expect(parse, with("ffn", "18446744073709551616"), "ffn", "needs more than 64 bits");
 }
 
-TEST_CASE("the transformer of the examples has its published parameters", "[workload]")
+TEST_CASE("a file may leave out what few models have", "[workload]")
+{
+  transformer_shape shape = shape_of("Gemini LLaMA", "7b");
+  shape.head_width = 256;
+  shape.has_qkv_biases = shape.norms_heads = true;
+  shape.experts = 8;
+  shape.experts_for_token = 2;
+  file_mistakes::fields all = fields_of(shape);
+  CHECK(parse(file_mistakes::json_of(all)).shape == shape_of("Gemini LLaMA", "7b"));
+  all.insert(all.end(), {{"head_width", "256"},
+                         {"has_qkv_biases", "true"},
+                         {"norms_heads", "true"},
+                         {"experts", "8"},
+                         {"experts_for_token", "2"}});
+  CHECK(parse(file_mistakes::json_of(all)).shape == shape);
+  all.back().second = "9";
+  file_mistakes::expect(parse, all, "experts_for_token", "is above experts");
+  all.pop_back();
+  file_mistakes::expect(parse, all, "experts_for_token", "does not go with experts");
+  all.back().second = "1";
+  file_mistakes::expect(parse, all, "experts", "is neither 0 nor from 2 to 65536");
+  file_mistakes::fields gpt = fields_of(shape_of("PatrickStar", "175B"));
+  gpt.emplace_back("norms_heads", "true");
+  file_mistakes::expect(parse, gpt, "norms_heads", "is for the style llama");
+  gpt.back() = {"has_qkv_biases", "true"};
+  file_mistakes::expect(parse, gpt, "has_qkv_biases", "is for the style llama");
+  gpt.back() = {"head_width", "18446744073709551615"};
+  file_mistakes::expect(parse, gpt, "head_width", "makes queries wider than 2^40");
+}
+
+TEST_CASE("the transformers of the examples have their published parameters", "[workload]")
 {
   const auto folder = std::filesystem::path{__FILE__}.parent_path() / "../../examples/max_model/models";
-  const transformer_file found = read_transformer((folder / "llama_3_8b.json").string());
-  CHECK(found.name == "LLaMA 3 8B");
-  CHECK(parameters_of(found.shape) == 8'030'261'248);
+  const auto parameters_in = [&](const char* file) {
+    return parameters_of(read_transformer((folder / file).string()).shape);
+  };
+  CHECK(read_transformer((folder / "llama_3_8b.json").string()).name == "LLaMA 3 8B");
+  CHECK(parameters_in("llama_3_8b.json") == 8'030'261'248);
+  CHECK(parameters_in("mixtral_8x7b.json") == 46'702'792'704);
+  CHECK(parameters_in("qwen2_7b.json") == 7'615'616'512);
+  CHECK(parameters_in("qwen3_30b_a3b.json") == 30'532'122'624);
+  CHECK(parameters_in("gemma_7b.json") == 8'537'680'896);
   CHECK_THROWS_AS(read_transformer((folder / "none.json").string()), io_error);
 }
 

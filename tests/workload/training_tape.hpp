@@ -110,6 +110,9 @@ class step {
   {
     tensors.contains(of(input) + "rows") ? drop(of(input) + "rows") : drop(of(input));
   }
+  [[nodiscard]] std::uint64_t head() const { return s.head_width == 0 ? s.hidden / s.heads : s.head_width; }
+  [[nodiscard]] std::uint64_t queries() const { return head() * s.heads; }
+  [[nodiscard]] std::uint64_t copies() const { return s.experts == 0 ? 1 : s.experts_for_token; }
   [[nodiscard]] std::uint64_t half(std::uint64_t width) const { return 2 * n * width; }
   [[nodiscard]] std::uint64_t pairs() const { return t.micro_batch * s.heads * s.sequence * s.sequence; }
 
@@ -132,22 +135,31 @@ class step {
   }
   void multiply_heads(when phase, bool with_values)
   {
-    const std::uint64_t width = s.hidden / s.heads;
+    const std::uint64_t width = head();
     for (std::uint64_t row = 0; row < t.micro_batch; ++row)
       for (std::uint64_t head = 0; head < s.heads; ++head)
         with_values ? multiply(phase, s.sequence, s.sequence, width) : multiply(phase, s.sequence, width, s.sequence);
   }
   void multiply_layer(when phase)
   {
-    const std::uint64_t kv = s.hidden / s.heads * s.kv_heads;
-    multiply(phase, n, s.hidden, s.hidden, t.sampled.qkv);
+    const std::uint64_t kv = head() * s.kv_heads;
+    multiply(phase, n, s.hidden, queries(), t.sampled.qkv);
     multiply(phase, n, s.hidden, kv, t.sampled.qkv);
     multiply(phase, n, s.hidden, kv, t.sampled.qkv);
-    pass_over(phase, t.sampled.qkv, s.hidden, s.hidden + 2 * kv);
+    pass_over(phase, t.sampled.qkv, s.hidden, queries() + 2 * kv);
     multiply_heads(phase, false);
     multiply_heads(phase, true);
-    multiply(phase, n, s.hidden, s.hidden, t.sampled.projection);
-    pass_over(phase, t.sampled.projection, s.hidden, s.hidden);
+    multiply(phase, n, queries(), s.hidden, t.sampled.projection);
+    pass_over(phase, t.sampled.projection, queries(), s.hidden);
+    if (s.experts != 0) {
+      multiply(phase, n, s.hidden, s.experts);
+      for (std::uint64_t copy = 0; copy < s.experts_for_token; ++copy) {
+        multiply(phase, n, s.hidden, s.ffn);
+        if (s.has_gate()) multiply(phase, n, s.hidden, s.ffn);
+        multiply(phase, n, s.ffn, s.hidden);
+      }
+      return;
+    }
     multiply(phase, n, s.hidden, s.ffn, t.sampled.mlp_up);
     if (s.has_gate()) multiply(phase, n, s.hidden, s.ffn, t.sampled.mlp_up);
     pass_over(phase, t.sampled.mlp_up, s.hidden, s.has_gate() ? 2 * s.ffn : s.ffn);
@@ -200,11 +212,12 @@ class step {
   }
   void attend()
   {
-    const std::uint64_t kv = s.hidden / s.heads * s.kv_heads;
+    const std::uint64_t kv = head() * s.kv_heads;
     enter(op::attention_norm);
     make_here("y1.", half(s.hidden));
     enter(op::qkv);
-    make_here("q", half(s.hidden));
+    if (s.norms_heads) make_here("raw_q", half(queries())), make_here("raw_k", half(kv));
+    make_here("q", half(queries()));
     make_here("k", half(kv));
     make_here("v", half(kv));
     keep_rows("y1.", t.sampled.qkv, s.hidden);
@@ -218,10 +231,10 @@ class step {
       if (has_dropout) make_here("softmax_mask", pairs()), make_here("dropped", 2 * pairs());
     }
     enter(op::attention_values);
-    make_here("context", half(s.hidden));
+    make_here("context", half(queries()));
     enter(op::projection);
     make_here("projected", half(s.hidden));
-    keep_rows("context", t.sampled.projection, s.hidden);
+    keep_rows("context", t.sampled.projection, queries());
     if (has_dropout) make_here("projected_mask", n * s.hidden);
     make_here("middle", half(s.hidden));
     drop_here("projected");
@@ -231,16 +244,37 @@ class step {
     enter(op::mlp_norm);
     make_here("y2.", half(s.hidden));
     enter(op::mlp_up);
-    make_here("up", half(s.ffn));
-    if (s.has_gate()) make_here("gate", half(s.ffn));
+    if (s.experts != 0) make_here("routes", 4 * n * s.experts), make_here("inputs", copies() * half(s.hidden));
+    make_here("up", copies() * half(s.ffn));
+    if (s.has_gate()) make_here("gate", copies() * half(s.ffn));
     keep_rows("y2.", t.sampled.mlp_up, s.hidden);
-    make_here("active", half(s.ffn));
+    make_here("active", copies() * half(s.ffn));
+    if (s.experts != 0) make_here("outputs", copies() * half(s.hidden));
     if (has_dropout) make_here("down_mask", n * s.hidden);
   }
   void forget()
   {
-    for (const char* name : {"y1.", "q", "k", "v", "statistics", "softmax", "softmax_mask", "dropped", "context",
-                             "projected_mask", "middle", "y2.", "up", "gate", "active", "down_mask"})
+    for (const char* name : {"y1.",
+                             "q",
+                             "k",
+                             "v",
+                             "statistics",
+                             "softmax",
+                             "softmax_mask",
+                             "dropped",
+                             "context",
+                             "projected_mask",
+                             "middle",
+                             "y2.",
+                             "up",
+                             "gate",
+                             "active",
+                             "down_mask",
+                             "raw_q",
+                             "raw_k",
+                             "routes",
+                             "inputs",
+                             "outputs"})
       drop_if_there(of(name)), drop_if_there(of(name) + "rows");
   }
 
@@ -285,10 +319,12 @@ class step {
       go_back_through_mlp();
       t.fuses_attention ? go_back_through_fused_attention() : go_back_through_attention();
       enter(op::qkv);
+      if (s.norms_heads) go_back_through_head_norms();
       make_here("d_y1.", half(s.hidden));
-      const std::uint64_t kv = s.hidden / s.heads * s.kv_heads;
-      scale_rows(t.sampled.qkv, s.splits_qkv() ? s.hidden : s.hidden + 2 * kv);
+      const std::uint64_t kv = head() * s.kv_heads;
+      scale_rows(t.sampled.qkv, s.splits_qkv() ? queries() : queries() + 2 * kv);
       for (const char* name : {"d_q", "d_k", "d_v"}) drop_here(name);
+      drop_if_there(of("raw_q")), drop_if_there(of("raw_k"));
       drop_input("y1.");
       enter(op::attention_norm);
       make_here("d_x", half(s.hidden));
@@ -300,7 +336,46 @@ class step {
     if (has_dropout) drop("embedding_mask");
     drop("stream");
   }
+  void go_back_through_head_norms()
+  {
+    make_here("d_raw_q", half(queries()));
+    make_here("d_raw_k", half(head() * s.kv_heads));
+    for (const char* name : {"d_q", "d_k"}) drop_here(name);
+    drop_here("d_raw_q"), make_here("d_q", half(queries()));  // the same bytes under another name
+    drop_here("d_raw_k"), make_here("d_k", half(head() * s.kv_heads));
+  }
+  void go_back_through_experts()
+  {
+    enter(op::mlp_down);
+    if (has_dropout) make_here("d_down", half(s.hidden));
+    make_here("d_outputs", copies() * half(s.hidden));
+    make_here("d_routes", 4 * n * s.experts);
+    if (has_dropout) drop_here("d_down");
+    make_here("d_active", copies() * half(s.ffn));
+    for (const char* name : {"d_outputs", "outputs", "active", "down_mask"}) drop_if_there(of(name));
+    enter(op::mlp_up);
+    make_here("d_up", copies() * half(s.ffn));
+    if (s.has_gate()) make_here("d_gate", copies() * half(s.ffn));
+    drop_here("d_active");
+    make_here("d_inputs", copies() * half(s.hidden));
+    drop_here("d_up"), drop_if_there(of("d_gate"));
+    make_here("d_y2.", half(s.hidden));
+    for (const char* name : {"d_inputs", "d_routes", "routes", "y2.", "inputs", "up", "gate"}) drop_if_there(of(name));
+  }
   void go_back_through_mlp()
+  {
+    s.experts == 0 ? go_back_through_one_mlp() : go_back_through_experts();
+    enter(op::mlp_norm);
+    make_here("d_middle", half(s.hidden));
+    drop_here("d_middle"), drop_here("d_y2."), drop_here("middle");
+    enter(op::projection);
+    if (has_dropout) make_here("d_projected", half(s.hidden));
+    make_here("d_context", half(queries()));
+    scale_rows(t.sampled.projection, s.hidden);
+    if (has_dropout) drop_here("d_projected"), drop_here("projected_mask");
+    drop_input("context");
+  }
+  void go_back_through_one_mlp()
   {
     enter(op::mlp_down);
     if (has_dropout) make_here("d_down", half(s.hidden));
@@ -316,19 +391,10 @@ class step {
     scale_rows(t.sampled.mlp_up, s.ffn);
     for (const char* name : {"d_up", "d_gate", "up", "gate"}) drop_if_there(of(name));
     drop_input("y2.");
-    enter(op::mlp_norm);
-    make_here("d_middle", half(s.hidden));
-    drop_here("d_middle"), drop_here("d_y2."), drop_here("middle");
-    enter(op::projection);
-    if (has_dropout) make_here("d_projected", half(s.hidden));
-    make_here("d_context", half(s.hidden));
-    scale_rows(t.sampled.projection, s.hidden);
-    if (has_dropout) drop_here("d_projected"), drop_here("projected_mask");
-    drop_input("context");
   }
   void go_back_through_attention()
   {
-    const std::uint64_t kv = s.hidden / s.heads * s.kv_heads;
+    const std::uint64_t kv = head() * s.kv_heads;
     enter(op::attention_values);
     make_here("d_softmax", 2 * pairs());
     make_here("d_v", half(kv));
@@ -336,16 +402,16 @@ class step {
     enter(op::attention_scores);
     make_here("d_scores", 2 * pairs());
     drop_here("d_softmax");
-    make_here("d_q", half(s.hidden));
+    make_here("d_q", half(queries()));
     make_here("d_k", half(kv));
     for (const char* name : {"d_scores", "q", "k", "softmax", "softmax_mask"}) drop_if_there(of(name));
   }
   void go_back_through_fused_attention()
   {
-    const std::uint64_t kv = s.hidden / s.heads * s.kv_heads;
+    const std::uint64_t kv = head() * s.kv_heads;
     multiply_heads(when::again, false);
     enter(op::attention_values);
-    make_here("d_q", half(s.hidden));
+    make_here("d_q", half(queries()));
     make_here("d_k", half(kv));
     make_here("d_v", half(kv));
     enter(op::attention_scores);  // the same kernel

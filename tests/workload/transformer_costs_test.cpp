@@ -37,6 +37,11 @@ transformer_shape random_shape(support::dice& dice)
   it.sequence = dice.between(1, 40);
   it.positions = dice.one_in(2) ? 0 : it.sequence + dice.below(5);
   it.ties_embedding = dice.one_in(2);
+  if (dice.one_in(3)) it.head_width = dice.between(1, 12);
+  if (dice.one_in(4)) it.experts = dice.between(2, 6), it.experts_for_token = dice.between(1, 2);
+  if (it.style != transformer_style::llama) return it;
+  it.has_qkv_biases = dice.one_in(2);
+  it.norms_heads = dice.one_in(2);
   return it;
 }
 
@@ -69,11 +74,13 @@ TEST_CASE("bytes and FLOP equal those of a step that is walked tensor by tensor"
   support::dice dice{20'261'122};
   for (int round = 0; round < (support::sanitized ? 500 : 3'000); ++round) {
     const transformer_shape shape = random_shape(dice);
-    const training_setup setup = random_setup(dice);
-    CAPTURE(round, name_of(shape.style), shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.ffn,
-            shape.vocabulary, shape.embedding, shape.sequence, setup.micro_batch, setup.recomputes_layers,
-            setup.fuses_attention, setup.has_dropout, setup.has_logits, setup.sampled.qkv, setup.sampled.projection,
-            setup.sampled.mlp_up, setup.sampled.mlp_down);
+    training_setup setup = random_setup(dice);
+    if (shape.experts != 0) setup.sampled.mlp_up = setup.sampled.mlp_down = 1;
+    CAPTURE(round, shape.head_width, shape.experts, shape.experts_for_token, shape.norms_heads, name_of(shape.style),
+            shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.ffn, shape.vocabulary, shape.embedding,
+            shape.sequence, setup.micro_batch, setup.recomputes_layers, setup.fuses_attention, setup.has_dropout,
+            setup.has_logits, setup.sampled.qkv, setup.sampled.projection, setup.sampled.mlp_up,
+            setup.sampled.mlp_down);
     const transformer_costs costs{shape, setup};
     const training_tape::step tape{shape, setup};
     REQUIRE(costs.held().count() == tape.held);

@@ -120,6 +120,28 @@ TEST_CASE("parameters equal the counts that the published models have", "[worklo
   // LLaMA 3 8B: 8 heads of keys and values, a table of its own for the logits.
   STATIC_REQUIRE(parameters_of({transformer_style::llama, 32, 4096, 32, 8, 14'336, 128'256, 4096, 0, 8192, false}) ==
                  8'030'261'248);
+  // Qwen2.5 0.5B has biases of queries, keys and values; Qwen3 0.6B heads of its own width, and norms of them.
+  STATIC_REQUIRE(parameters_of({.style = transformer_style::llama,
+                                .layers = 24,
+                                .hidden = 896,
+                                .heads = 14,
+                                .kv_heads = 2,
+                                .ffn = 4864,
+                                .vocabulary = 151'936,
+                                .embedding = 896,
+                                .sequence = 4096,
+                                .has_qkv_biases = true}) == 494'032'768);
+  STATIC_REQUIRE(parameters_of({.style = transformer_style::llama,
+                                .layers = 28,
+                                .hidden = 1024,
+                                .heads = 16,
+                                .kv_heads = 8,
+                                .ffn = 3072,
+                                .vocabulary = 151'936,
+                                .embedding = 1024,
+                                .sequence = 4096,
+                                .head_width = 128,
+                                .norms_heads = true}) == 596'049'920);
 }
 
 TEST_CASE("the sum is that of the tensors, for every named shape", "[workload]")

@@ -40,11 +40,34 @@ refuses("is the size of no number" --cluster "${cluster}" --model PatrickStar/GP
 refuses("choose ring or direct" --cluster "${cluster}" --model PatrickStar/GPT2_1B --rows 64 --sums tree)
 refuses("is no folder" --cluster "${cluster}" --model PatrickStar/GPT2_1B --rows 64 --plans "${FOLDER}/1.plan/all")
 refuses("'zb-3' is no schedule" --cluster "${cluster}" --model PatrickStar/GPT2_1B --rows 64 --schedules zb-3)
+refuses("key \"format\" is not that of this version" --cluster "${cluster}" --model PatrickStar/GPT2_1B --rows 64
+        --profile "${cluster}")
+string(REPEAT ", 1" 23 ones)
+string(REPEAT ", \"layer\"" 23 names)
+string(REPEAT ", [28000000]" 23 weights)
+file(WRITE "${FOLDER}/profile.json"
+     "{\"format\": \"chunkmem model profile 1\", \"name\": \"24 layers\", \"source\": \"stated for this test\",
+       \"input_bytes_of_row\": 4, \"times_have_sums\": false, \"weights\": {\"1\": [[28000000]${weights}]},
+       \"parts\": {\"names\": [\"layer\"${names}], \"layers\": [1${ones}], \"all_reduces\": [1${ones}]},
+       \"sizes\": {\"1 x 1\": {\"saved\": [1${ones}], \"boundary\": [1${ones}], \"transient\": [1${ones}]}},
+       \"times\": {\"a100\": {\"1 x 1\": {\"forward\": [1${ones}], \"backward\": [1${ones}]}}}}")
+set(profiled --cluster "${cluster}" --rows 64 --schedules 1f1b --profile "${FOLDER}/profile.json")
+refuses("has 24 layers, and --model PatrickStar/GPT2_1B has 20" ${profiled} --model PatrickStar/GPT2_1B)
+refuses("leave --sequence and --activation-bytes out" ${profiled} --model PatrickStar/GPT2small --sequence 512)
+file(READ "${FOLDER}/profile.json" other_kind)
+string(REPLACE "a100" "h100" other_kind "${other_kind}")
+file(WRITE "${FOLDER}/h100.json" "${other_kind}")
+refuses("no times for nodes of the kind \"a100\"" --cluster "${cluster}" --rows 64 --model PatrickStar/GPT2small
+        --profile "${FOLDER}/h100.json")
+execute_process(COMMAND "${PROGRAM}" --quiet ${profiled} --model PatrickStar/GPT2small OUTPUT_VARIABLE printed RESULT_VARIABLE failed)
+if(failed OR NOT printed MATCHES " 192 +42[.]67 ") # 64 rows of 24 layers of two seconds, on 16 devices
+  message(SEND_ERROR "configure with a profile ended with '${failed}' and printed:\n${printed}")
+endif()
 file(READ "${cluster}" text)
 string(REPLACE "\"value\": 4," "\"value\": 0," text "${text}")
 file(WRITE "${FOLDER}/wrong.json" "${text}")
 refuses("kinds.a100.devices" --cluster "${FOLDER}/wrong.json" --model PatrickStar/GPT2_1B --rows 64)
-string(REPLACE "\"value\": 0," "\"value\": 17," text "${text}")
+string(REPLACE "\"value\": 0," "\"value\": 101," text "${text}")
 file(WRITE "${FOLDER}/odd.json" "${text}")
 refuses("no plan divides 7 rows" --cluster "${FOLDER}/odd.json" --model PatrickStar/GPT2small --rows 7
         --without-tensor-parallelism)

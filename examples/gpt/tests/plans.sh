@@ -23,7 +23,7 @@ plan() {
   "$configure" --cluster "$cluster" --model "$folder/model.json" --rows 8 --activation-bytes 4 --sums direct --quiet \
     --without-tensor-parallelism "$@" >"$folder/configured.txt" || fail "$(cat "$folder/configured.txt")"
 }
-plan --best 300 --plans "$folder/all"
+plan --best 1000 --plans "$folder/all"
 # trained NUMBER FOLDER [LAUNCHER...]
 trained() {
   file="$folder/$2/$1.plan"
@@ -32,11 +32,13 @@ trained() {
   out=$("$@" "$gpt" $model --cluster "$cluster" --plan "$file" --steps 3 --verify 2>&1) || fail "$file: $out"
   echo "$out" | grep -q "3 losses, 3 identical" || fail "$file: other bits: $out"
 }
-# The fastest plan of each number of replicas, one with each stage of ZeRO, with recompute, and with states on the host.
+# Of plans that have all four devices: the fastest one of each number of replicas, one with each stage of ZeRO, with
+# recompute, and with states on the host.
 number=0
 wanted=" 1 stage x 4 replicas|2 stages x 2 replicas|4 stages x 1 replica|ZeRO 2|ZeRO 3|interleaved|recompute|on the host"
 echo "$wanted" | tr '|' '\n' | while read -r words; do
-  number=$(grep 'x [124] replica' "$folder/configured.txt" | grep -n "$words" | head -1 | cut -d: -f1)
+  number=$(grep 'x [1-4] replica' "$folder/configured.txt" | grep -nE '(1 stage x 4|2 stages x 2|4 stages x 1) replica' |
+    grep "$words" | head -1 | cut -d: -f1)
   [ -n "$number" ] || fail "no plan has '$words'"
   trained "$number" all
   if [ $# -gt 0 ]; then trained "$number" all "$@" -np 4; fi
@@ -68,10 +70,13 @@ sed 's/5e+09/6e+09/' "$cluster" >"$folder/other.json"
   refused "cannot be read" $model --cluster "$cluster" --plan "$folder/none.plan"
   sed 's/"tensor": 1/"tensor": 2/; s/"stages": 4/"stages": 2/' "$folder/2bw.plan" >"$folder/tensor.plan"
   refused "ranks that share layers" $model --cluster "$cluster" --plan "$folder/tensor.plan"
+  sed 's/"devices"/"cuts": [1, 2, 3], "devices"/' "$folder/2bw.plan" >"$folder/cuts.plan"
+  refused "has cuts, and stages of gpt have equal numbers of layers" $model --cluster "$cluster" --plan "$folder/cuts.plan"
   sed 's/"zero": 1/"zero": 7/' "$first" >"$folder/zero.plan"
   refused "zero.plan' cannot be run: a plan's \"zero\" is 7" $model --cluster "$cluster" --plan "$folder/zero.plan"
   sed 's/"micro_batches": [0-9]*/"micro_batches": 2/' "$folder/2bw.plan" >"$folder/few.plan"
-  refused "few.plan' cannot be run: 4 stages with 2 micro-batches" $model --cluster "$cluster" --plan "$folder/few.plan"
+  refused "few.plan' cannot be run: 2bw has two versions of the weights, so 4 stages need 3 micro-batches" \
+    $model --cluster "$cluster" --plan "$folder/few.plan"
   sed 's/"micro_batch": [0-9]*/"micro_batch": 1000000000000000000/' "$first" >"$folder/rows.plan"
   refused "rows.plan' has micro-batches of 1000000000000000000 rows" $model --cluster "$cluster" --plan "$folder/rows.plan"
   refused "does not go with --write-model" $model --stages 2 --write-model "$folder/model.json"

@@ -2,6 +2,7 @@
 #include <support/catch.hpp>
 
 #include "link_probe.hpp"
+#include "message_probe.hpp"
 #include "node_probe.hpp"
 
 #include <optional>
@@ -67,6 +68,32 @@ TEST_CASE("a measured node adds what its devices share, and halves its memory", 
   CHECK(nodes[1].device_updates_per_second == 1e8);
   CHECK(nodes[1].device_bytes.count() == 4'000'000'000);
   CHECK(nodes[1].host_bytes.count() == 8'000'000'000);
+}
+
+TEST_CASE("a device loses the processor time of its messages where no processor is left for them", "[probe_links]")
+{
+  CHECK(detail::lost_per_processor_second(2) == 0);
+  CHECK(detail::lost_per_processor_second(1) == 1);
+  CHECK(detail::lost_per_processor_second(1.5) == 0.5);
+  CHECK(detail::lost_per_processor_second(0.25) == 4);
+  // Four ranks have ten messages in a gather.
+  const message_work found = detail::work_of(4, 50e-6, 450e-6, 100'000, 4);
+  CHECK(found.seconds_per_message == Catch::Approx(20e-6));
+  CHECK(found.seconds_per_byte == Catch::Approx(16e-9));
+  CHECK(detail::work_of(4, 50e-6, 40e-6, 100'000, 4).seconds_per_byte == 0);  // noise
+}
+
+TEST_CASE("a measured node has the middle of what messages take from its devices", "[probe_links]")
+{
+  std::vector<double> words;
+  for (const double scale : {1.0, 4.0, 2.0}) {
+    const std::vector<double> mine =
+        device_numbers{.flops = 1e10, .copies = 4e9, .updates = 1e8, .memory = 16e9, .messages = {scale, 10 * scale}}
+            .words();
+    words.insert(words.end(), mine.begin(), mine.end());
+  }
+  const std::vector<cluster_node> nodes = measured_nodes(places_of({0, 0, 0}, false), words, {});
+  CHECK(nodes[0].message_work == message_work{.seconds_per_message = 2, .seconds_per_byte = 20});
 }
 
 TEST_CASE("nodes that share memory divide it", "[probe_links]")

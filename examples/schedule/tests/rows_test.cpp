@@ -85,6 +85,7 @@ stage     runs   idle %     peak versions    slack
     1        8     20.0      1.0        2        2
 idle: of the total time; peak: micro-batches whose activations are saved at once; versions: of the weights
 slack: pairs of runs that an update aside may take at no cost, with two sets of gradients
+gradients: 1 update late: made with weights that are as many updates old
 total 15 s, bubble rate 20.0 %
 )");
   CHECK_THAT(table(named("zb-h2", 4, 8)), !ContainsSubstring("slack") && ContainsSubstring("bubble rate 0.0 %"));

@@ -112,17 +112,24 @@ struct activation_budget {
 
 /// The fate of the bytes that a block saves between its forward and its backward run.
 enum class block_action : std::uint8_t {
-  keep,       ///< the bytes stay on the device
-  swap,       ///< the bytes leave for the host and come back
-  recompute,  ///< the bytes are dropped, and the block runs forward again
+  keep,                 ///< the bytes stay on the device
+  swap,                 ///< the bytes leave for the host and come back
+  recompute,            ///< the bytes are dropped, and the block runs forward again
+  recompute_from_host,  ///< the same, and the block's input leaves for the host and comes back in between
 };
 
-inline constexpr std::size_t block_action_count = 3;
+inline constexpr std::size_t block_action_count = 4;
 
 [[nodiscard]] constexpr std::string_view name_of(block_action action) noexcept
 {
-  constexpr std::string_view names[block_action_count] = {"keep", "swap", "recompute"};
+  constexpr std::string_view names[block_action_count] = {"keep", "swap", "recompute", "recompute_from_host"};
   return names[static_cast<std::size_t>(action)];
+}
+
+/// Whether a block of this action runs forward again.
+[[nodiscard]] constexpr bool runs_again(block_action action) noexcept
+{
+  return action == block_action::recompute || action == block_action::recompute_from_host;
 }
 
 /// A run of one block.
@@ -186,13 +193,15 @@ struct activation_plan {
     const auto runs_forward = [&](const chain_step& step) {
       return step.block == block && step.run != chain_run::backward;
     };
-    if (std::ranges::count_if(steps, runs_forward) > 1) return block_action::recompute;
+    if (std::ranges::count_if(steps, runs_forward) > 1)
+      return input_leaves[block] != 0 ? block_action::recompute_from_host : block_action::recompute;
     return inner_leaves[block] != 0 ? block_action::swap : block_action::keep;
   }
 };
 
 /// The steps of one action for each block: all blocks forward, then each block backward, after a second forward run
-/// where its action says so. The input of a block that is recomputed stays on the device.
+/// where its action says so. The input of a block that is recomputed stays on the device, or leaves if the action says
+/// so.
 /// @pre actions has an entry for each block   @complexity O(blocks)
 inline void set_actions(activation_plan& plan, const std::vector<block_action>& actions)
 {
@@ -201,14 +210,15 @@ inline void set_actions(activation_plan& plan, const std::vector<block_action>& 
   plan.inner_leaves.assign(blocks, 0);
   plan.input_leaves.assign(blocks, 0);
   for (std::uint32_t block = 0; block < blocks; ++block) {
-    const bool is_again = actions[block] == block_action::recompute;
+    const bool is_from_host = actions[block] == block_action::recompute_from_host;
+    const bool is_again = runs_again(actions[block]);
     const bool is_output_swapped = block > 0 && actions[block - 1] == block_action::swap;
     plan.steps.push_back({is_again ? chain_run::passing : chain_run::saving, block});
     plan.inner_leaves[block] = actions[block] == block_action::swap ? 1 : 0;
-    plan.input_leaves[block] = is_output_swapped && !is_again ? 1 : 0;
+    plan.input_leaves[block] = is_from_host || (is_output_swapped && !is_again) ? 1 : 0;
   }
   for (std::uint32_t block = blocks; block-- > 0;) {
-    if (actions[block] == block_action::recompute) plan.steps.push_back({chain_run::saving, block});
+    if (plan.steps[block].run == chain_run::passing) plan.steps.push_back({chain_run::saving, block});
     plan.steps.push_back({chain_run::backward, block});
   }
 }
@@ -283,7 +293,8 @@ inline void expect_plan_fits(const activation_plan& plan, const layer_chain& cha
                                   << chain.size() << " blocks; plan again with this chain)"};
 }
 
-/// A plan in words and numbers, for people: its costs, then a letter for each block: K keep, S swap, R recompute.
+/// A plan in words and numbers, for people: its costs, then a letter for each block: K keep, S swap, R recompute,
+/// H recompute with the input on the host in between.
 ///
 ///     std::cout << report_of(planned{}.plan(chain, budget));
 ///
@@ -313,7 +324,7 @@ inline void expect_plan_fits(const activation_plan& plan, const layer_chain& cha
   text += line;
   text += "blocks ";
   for (std::uint32_t block = 0; block < plan.inner_leaves.size(); ++block)
-    text += "KSR"[static_cast<std::size_t>(plan.action_of(block))];
+    text += "KSRH"[static_cast<std::size_t>(plan.action_of(block))];
   return text + '\n';
 }
 

@@ -171,6 +171,14 @@ inline void cost_plan(activation_plan& plan, const layer_chain& chain, const act
   return left.recomputed_seconds < right.recomputed_seconds;
 }
 
+/// The score of a plan for a search: its seconds; far more where it does not fit, and the more the more bytes lack.
+[[nodiscard]] inline double searched_seconds(const layer_chain& chain, const plan_costs& costs)
+{
+  if (costs.fits) return costs.seconds;
+  const double saved = static_cast<double>(chain.saved().count()) + 1;
+  return chain.unlimited_seconds() * (1e3 + static_cast<double>(costs.missing.count()) / saved);
+}
+
 }  // namespace activation
 
 }  // namespace chunkmem::inline v0

@@ -21,8 +21,8 @@ namespace activation {
 ///
 ///     const activation_plan plan = karma{{.rounds = 1, .moves = 500}}.plan(chain, budget);
 struct karma_effort {
-  std::uint32_t rounds = 3;     ///< of simulated annealing
-  std::uint32_t moves = 2'500;  ///< in one round
+  std::uint32_t rounds = 4;     ///< of simulated annealing
+  std::uint32_t moves = 3'000;  ///< in one round
   std::uint32_t last = 3'000;   ///< changes of the best guess at the end, or all of one block where those are more
 };
 
@@ -33,11 +33,7 @@ class action_search {
  public:
   /// @throws size_overflow   the blocks save more bytes than 64 bits count: `check` of a budget refuses such a chain
   action_search(std::string_view planner, const layer_chain& chain, const activation_budget& budget)
-      : chain_{chain},
-        timeline_{chain, budget},
-        saved_{static_cast<double>(chain.saved().count()) + 1},
-        blocks_{chain.size()},
-        best_(blocks_, block_action::keep)
+      : chain_{chain}, timeline_{chain, budget}, blocks_{chain.size()}, best_(blocks_, block_action::keep)
   {
     guess_.planner = planner;
     best_costs_ = costs_of(best_);
@@ -45,19 +41,20 @@ class action_search {
 
   [[nodiscard]] const std::vector<block_action>& best() const noexcept { return best_; }
 
-  /// Prefixes of one period: a swapped block, then some blocks that are recomputed; or all blocks recomputed. Of a long
-  /// chain some lengths are left out.
+  /// Prefixes of one period: a swapped block, then some blocks that are recomputed; or all blocks recomputed; from
+  /// inputs on the device, or on the host. Of a long chain some lengths are left out.
   void try_periods()
   {
     const std::uint32_t stride = 1 + blocks_ / most_lengths;
     std::vector<block_action> actions;
-    for (std::uint32_t period = 0; period <= most_period; ++period) {
-      actions.assign(blocks_, block_action::keep);
-      for (std::uint32_t block = 0; block + 1 < blocks_; ++block) {
-        actions[block] = period > 0 && block % period == 0 ? block_action::swap : block_action::recompute;
-        if (block % stride == 0 || block + 2 == blocks_) attempt(actions);
+    for (const block_action again : {block_action::recompute, block_action::recompute_from_host})
+      for (std::uint32_t period = 0; period <= most_period; ++period) {
+        actions.assign(blocks_, block_action::keep);
+        for (std::uint32_t block = 0; block + 1 < blocks_; ++block) {
+          actions[block] = period > 0 && block % period == 0 ? block_action::swap : again;
+          if (block % stride == 0 || block + 2 == blocks_) attempt(actions);
+        }
       }
-    }
   }
 
   /// Simulated annealing (Kirkpatrick et al. 1983) from the best guess so far, or from any guess: worse guesses are
@@ -69,14 +66,14 @@ class action_search {
     if (!from_best)
       for (std::uint32_t block = 0; block + 1 < blocks_; ++block)
         now[block] = actions_of_a_block[numbers_.next() % block_action_count];
-    double now_score = score_of(attempt(now));
+    double now_score = searched_seconds(chain_, attempt(now));
     std::vector<block_action> next;
     for (std::uint32_t move = 0; move < moves; ++move) {
       const double heat =
           first_heat * chain_.unlimited_seconds() * std::pow(last_heat / first_heat, double(move) / moves);
       next = now;
       change(next);
-      const double score = score_of(attempt(next));
+      const double score = searched_seconds(chain_, attempt(next));
       if (score > now_score && unit() >= std::exp((now_score - score) / heat)) continue;
       now.swap(next);
       now_score = score;
@@ -92,7 +89,8 @@ class action_search {
       for (std::uint32_t distance = 0; distance < blocks_ - 1; ++distance)
         for (std::uint32_t block = 0; block + distance < blocks_ - 1; ++block)
           if (distance == 0 || tried < most) {
-            tried += distance == 0 ? 3 : 9;
+            constexpr std::uint32_t count = block_action_count;
+            tried += distance == 0 ? count : count * count;
             found |= change_at(block, block + distance);
           }
   }
@@ -100,11 +98,11 @@ class action_search {
  private:
   static constexpr std::uint32_t most_period = 6;
   static constexpr std::uint32_t most_lengths = 64;
-  static constexpr std::uint32_t most_remembered = 11;  // blocks: 3^10 guesses
+  static constexpr std::uint32_t most_remembered = 11;  // blocks: 4^10 guesses
   static constexpr double first_heat = 0.02;            // of a step with enough memory
   static constexpr double last_heat = 0.0001;
-  static constexpr block_action actions_of_a_block[] = {block_action::keep, block_action::swap,
-                                                        block_action::recompute};
+  static constexpr block_action actions_of_a_block[] = {block_action::keep, block_action::swap, block_action::recompute,
+                                                        block_action::recompute_from_host};
 
   /// Tries every action of two blocks, or of one. @return   one of them was better
   [[nodiscard]] bool change_at(std::uint32_t first, std::uint32_t second)
@@ -149,13 +147,6 @@ class action_search {
     best_costs_ = costs;
     return costs;
   }
-  /// Seconds; far more where it does not fit, and the more the more bytes are missing.
-  [[nodiscard]] double score_of(const plan_costs& costs) const noexcept
-  {
-    if (costs.fits) return costs.seconds;
-    return chain_.unlimited_seconds() * (1e3 + static_cast<double>(costs.missing.count()) / saved_);
-  }
-
   /// Another action for one block or two, or two neighbours exchanged. The last block stays.
   void change(std::vector<block_action>& actions)
   {
@@ -177,7 +168,6 @@ class action_search {
 
   const layer_chain& chain_;
   chain_timeline timeline_;
-  double saved_;  // bytes of all blocks, and one
   std::uint32_t blocks_;
   activation_plan guess_;
   std::vector<std::uint32_t> place_of_guess_;  // in the costs that are remembered, by the number of a guess
@@ -234,7 +224,7 @@ class karma {
   /// Long chains get fewer guesses, since each costs more.
   [[nodiscard]] karma_effort shared_effort(std::uint32_t blocks) const
   {
-    const double part = std::min(1.0, 20.0 / blocks);
+    const double part = std::min(1.0, 17.0 / blocks);
     const auto of = [&](std::uint32_t count) { return static_cast<std::uint32_t>(count * part); };
     return {1, of(effort_.rounds * effort_.moves), of(effort_.last)};
   }

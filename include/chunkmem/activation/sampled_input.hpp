@@ -232,7 +232,7 @@ class sampled_input {
     requires(!is_on_stream)
   void keep(const sampled_batch& batch, std::span<const Element> input, Workers& workers = on_this_thread)
   {
-    const bool computes = !manager_.rehearsing();
+    const bool computes = this->computes();
     const double begin = seconds();
     const std::size_t count = computes ? rows_in(input.size()) : 0;
     std::span<const double> weights;
@@ -247,7 +247,7 @@ class sampled_input {
     const auto indices = manager_.acquire(indices_, access::write);
     const auto scales = manager_.acquire(scales_, access::write);
     if (!computes) {
-      has_rehearsed_ = true;
+      (manager_.rehearsing() ? has_rehearsed_ : has_rows_) = true;
       return;
     }
     const std::size_t places = static_cast<std::size_t>(options_.kept_of(count));
@@ -272,7 +272,7 @@ class sampled_input {
   {
     {
       const auto pin = manager_.acquire(input, access::read);
-      keep(batch, manager_.rehearsing() ? std::span<const Element>{} : std::span<const Element>{pin.span()}, workers);
+      keep(batch, computes() ? std::span<const Element>{pin.span()} : std::span<const Element>{}, workers);
     }
     manager_.drop(input);
   }
@@ -283,7 +283,7 @@ class sampled_input {
   void keep(const sampled_batch& batch, std::span<const Element> input, agent stream)
     requires is_on_stream
   {
-    const bool computes = !manager_.rehearsing();
+    const bool computes = this->computes();
     const std::size_t count = computes ? rows_in(input.size()) : 0;
     if (computes) {
       norms_.expect(site_, batch, count);
@@ -294,7 +294,7 @@ class sampled_input {
     const auto scales = manager_.acquire(scales_, access::write, stream);
     auto room = on_stream_->take_choice_memory(options_.width, stream);
     if (!computes) {
-      has_rehearsed_ = true;
+      (manager_.rehearsing() ? has_rehearsed_ : has_rows_) = true;
       return;
     }
     const std::size_t places = static_cast<std::size_t>(options_.kept_of(count));
@@ -308,7 +308,7 @@ class sampled_input {
     {
       const auto pin = manager_.acquire(input, access::read, stream);
       const std::span<const Element> all{pin.data(), static_cast<std::size_t>(input.elements)};
-      keep(batch, manager_.rehearsing() ? std::span<const Element>{} : all, stream);
+      keep(batch, computes() ? all : std::span<const Element>{}, stream);
     }
     manager_.drop(input);
   }
@@ -322,7 +322,7 @@ class sampled_input {
     requires(!is_on_stream)
   void take_back(const sampled_batch& batch, Workers& workers, const Slopes&... products)
   {
-    const bool computes = !manager_.rehearsing();
+    const bool computes = this->computes();
     const double begin = seconds();
     double aside = 0;  // of products and of the measurement
     {
@@ -357,7 +357,7 @@ class sampled_input {
     requires is_on_stream
   void take_back(const sampled_batch& batch, agent stream, const Slopes&... products)
   {
-    const bool computes = !manager_.rehearsing();
+    const bool computes = this->computes();
     {
       const std::uint64_t places = options_.kept_of(computes ? count_ : options_.rows);
       const std::uint64_t outputs = std::max({static_cast<std::uint64_t>(products.outputs)...});
@@ -387,7 +387,7 @@ class sampled_input {
   {
     expect_kept(batch);
     expect_alone();
-    if (manager_.rehearsing()) return;
+    if (!computes()) return;
     norms_.expect(site_, batch, count_);
     (expect_slope(products.slope.size(), products.outputs), ...);
   }
@@ -596,13 +596,15 @@ class sampled_input {
                                      << elements << " elements, and " << count_ << " rows of " << outputs
                                      << " were expected (give the gradient of the output of all rows)"};
   }
+  /// There are bytes to compute with: neither in a rehearsal nor in virtual time.
+  [[nodiscard]] bool computes() const noexcept { return Manager::engine_type::has_bytes && !manager_.rehearsing(); }
   void expect_kept(const sampled_batch& batch) const
   {
     if (!(manager_.rehearsing() ? has_rehearsed_ : has_rows_))
       throw usage_error{error_text{} << "chunkmem: the gradients of the sampled input \"" << name()
                                      << "\" were asked for, and no rows of it are kept (call keep() in the forward "
                                         "pass, once for each call of sampled())"};
-    if (!manager_.rehearsing() && (batch.step != step_ || norm_cache::print_of(batch) != print_))
+    if (computes() && (batch.step != step_ || norm_cache::print_of(batch) != print_))
       throw usage_error{error_text{} << "chunkmem: the gradients of the sampled input \"" << name()
                                      << "\" were asked for with another batch than its rows were kept for, in step "
                                      << step_ << " (give both calls one batch)"};

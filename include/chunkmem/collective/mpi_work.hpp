@@ -160,10 +160,15 @@ class mpi_transfers {
 /// Agreement: each rank sends the least and the greatest fingerprint that it knows to the rank 1, 2, 4, ... further,
 /// and receives as much. After ceil(log2 ranks) rounds of 16 bytes every rank knows whether all asked for the same. If
 /// they did not, they tell one another their calls, so that the error can name them (dissemination: Hensgen, Finkel,
-/// Manber 1988; words of all: Bruck and others 1997). A wait polls MPI, for some microseconds at once, then giving way
-/// to other threads, then with sleeps of 50 microseconds: ranks that share a core do not starve one another (4 ranks on
-/// 2 cores: an agreement takes 26 us so, 2 ms where they only give way). The deadline starts anew with each piece that
-/// arrived.
+/// Manber 1988; words of all: Bruck and others 1997).
+///
+/// A wait polls MPI: for 10 microseconds at once, then giving way to other threads, then with sleeps of 50
+/// microseconds. Polls without sleep take a processor from the passes that they overlap with. Sleeps of both ends make
+/// transfers over shared memory slow, since each poll moves a few fragments. So a wait does not sleep while its bytes
+/// may still come at 4 GB/s, and for the lane's patience longer. The patience is 500 microseconds at first. A long wait
+/// halves it, down to 10 microseconds, and any other one adds 20 microseconds. A wait is long if it takes more than 500
+/// microseconds and 10 nanoseconds for each byte: a rank came late, or the link is slow. A message is found at most one
+/// sleep late. The deadline starts anew with each piece that arrived.
 ///
 /// @threads   one caller at a time
 class mpi_lane {
@@ -180,30 +185,40 @@ class mpi_lane {
   /// Room for a message that is received later in this attempt, or sent; `wait` ends them together.
   void receive(const attempt& this_attempt, std::uint32_t from, std::byte* place, std::uint64_t size)
   {
-    if (size != 0) transfers_.receive(comm_, tag_of(this_attempt), from, place, size);
+    if (size == 0) return;
+    transfers_.receive(comm_, tag_of(this_attempt), from, place, size);
+    under_way_ += size;
   }
   void send(const attempt& this_attempt, std::uint32_t to, const std::byte* place, std::uint64_t size)
   {
-    if (size != 0) transfers_.send(comm_, tag_of(this_attempt), to, place, size);
+    if (size == 0) return;
+    transfers_.send(comm_, tag_of(this_attempt), to, place, size);
+    under_way_ += size;
   }
 
   /// @throws comm_error   a rank is lost, said that it failed, or did not come before the deadline
   void wait(const attempt& this_attempt, bool agrees = false)
   {
+    const std::chrono::nanoseconds by_size{under_way_ / quick_bytes_per_nanosecond};
+    const std::chrono::nanoseconds long_wait = most_patience + under_way_ * slow_byte;
+    under_way_ = 0;
     const auto begin = std::chrono::steady_clock::now();
-    for (unsigned turn = 0; !transfers_.are_done(); ++turn) {
-      if (turn < quick_turns) continue;
-      const auto waited = std::chrono::steady_clock::now() - begin;
+    std::chrono::nanoseconds waited{};
+    while (!transfers_.are_done()) {
+      waited = std::chrono::steady_clock::now() - begin;
+      if (waited < quick_time) continue;
       group_->look(this_attempt, waited);
       if (agrees && this_attempt.of == mpi_group::part::group) look_for_pairs(this_attempt, waited);
       if (waited >= group_->deadline())
         throw group_->error(comm_failure::deadline, this_attempt, waited,
                             this_attempt.of == mpi_group::part::pair ? this_attempt.peer : transfers_.awaited());
-      if (waited < std::chrono::microseconds{500})
+      if (waited < patience_ + by_size)
         std::this_thread::yield();
       else
-        std::this_thread::sleep_for(std::chrono::microseconds{50});
+        std::this_thread::sleep_for(nap);
     }
+    patience_ = waited > long_wait ? std::max(least_patience, patience_ / 2)
+                                   : std::min(most_patience, patience_ + more_patience);
   }
 
   /// All ranks ask for the same, or all get an error. No rank returns before all have come.
@@ -257,7 +272,13 @@ class mpi_lane {
 
  private:
   using request_words = std::array<std::uint64_t, 6>;
-  static constexpr unsigned quick_turns = 100;
+  static constexpr std::chrono::nanoseconds quick_time{10'000};
+  static constexpr std::chrono::nanoseconds least_patience{10'000};
+  static constexpr std::chrono::nanoseconds most_patience{500'000};
+  static constexpr std::chrono::nanoseconds more_patience{20'000};
+  static constexpr std::chrono::nanoseconds nap{50'000};
+  static constexpr std::uint64_t quick_bytes_per_nanosecond = 4;
+  static constexpr std::chrono::nanoseconds slow_byte{10};
   static constexpr int gather_tag = 32;  // those below: rounds of agreement
   static constexpr int first_pair_tag = 64;
   static constexpr int pair_tags = 4'000;
@@ -359,6 +380,8 @@ class mpi_lane {
   std::array<std::uint64_t, 2> least_{}, theirs_{};  // the least fingerprint, and the complement of the greatest
   request_words pair_mine_{}, pair_theirs_{};
   std::vector<std::uint64_t> words_;
+  std::uint64_t under_way_ = 0;  // of the next wait [bytes]
+  std::chrono::nanoseconds patience_ = most_patience;
 };
 
 /// How the bytes of each operation travel. An agent runs this.

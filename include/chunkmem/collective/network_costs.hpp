@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/collective/message_work.hpp>
 #include <chunkmem/collective/shares.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
@@ -60,6 +61,7 @@ struct network_costs {
   /// bytes that a broadcast passes on at once: NCCL's buffer of 4 MiB in 8 steps
   bytes segment{std::uint64_t{512} << 10};
   route way = route::by_node;
+  message_work work{};  ///< of the ranks' own processors; the times below have none of it
 
   [[nodiscard]] constexpr bool operator==(const network_costs&) const noexcept = default;
 

@@ -72,6 +72,7 @@ struct collective_counts {
 ///   also where an earlier one still waits for an event. Rings behave so: they send as much as they receive. The model
 ///   is pessimistic for a send next to a receive, and for routes by node, whose two parts could follow each other.
 /// - Copies to and from the host have links of their own in backend::simulated.
+/// - `network_costs::work` passes on the clock of the caller, who computes, once an operation is enqueued.
 ///
 /// Nothing fails here and nothing has a deadline: `check` never throws and `revoke` does nothing, and no calls are
 /// compared. `exchange` answers as if every rank had said the same, and takes no time.
@@ -213,7 +214,16 @@ class simulated_ranks {
       if (peers) links_->peers = backend.clock(stream);
       if (network) links_->network = backend.clock(stream);
     }
+    if (const double lost = work_of(what, moved); lost > 0)
+      backend.advance(agent::host, static_cast<std::uint64_t>(lost * 1e9));
     counts_[what] += {1, moved.sent, moved.received, cost};
+  }
+  /// The time that the caller loses to an operation [s].
+  [[nodiscard]] double work_of(operation what, const ring_traffic& moved) const noexcept
+  {
+    const double both_ways = static_cast<double>(moved.sent) + static_cast<double>(moved.received);
+    const bool is_pair = what == operation::send || what == operation::receive;
+    return is_pair ? costs_.work.of_send(both_ways) : costs_.work.of_group(ranks(), both_ways / 2);
   }
   [[nodiscard]] static constexpr std::uint64_t later_of(std::uint64_t one, std::uint64_t other) noexcept
   {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/collective/message_work.hpp>
 #include <chunkmem/configurator/link_matrix.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
@@ -10,14 +11,30 @@
 #include <numeric>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {
 
 namespace configurator {
 
-/// A node of a cluster: equal devices, and the host that they share. A rate of a link is that of one device while every
-/// device of the node copies.
+/// How the links between the devices of a node are shared.
+enum class link_sharing : std::uint8_t {
+  pairs,   ///< each pair has the rate to itself
+  shared,  ///< all flows inside the node together have it, as on a bus
+};
+
+/// As a file of a cluster names it.
+[[nodiscard]] constexpr std::string_view name_of(link_sharing how) noexcept
+{
+  return how == link_sharing::pairs ? "pairs" : "shared";
+}
+
+/// A node of a cluster: equal devices, and the host that they share.
+///
+/// A node with port rates shares them: flows to other nodes that leave it at the same time have
+/// `port_out_bytes_per_second` together, those that come `port_in_bytes_per_second`, and a lone flow has all of its
+/// link. Of a node without them, the rate of a link is that of one device while every device of the node copies.
 ///
 ///     cluster_node node{.kind = "v100", .devices = 4, .device_bytes = 32_GiB, .host_bytes = 512_GiB};
 struct cluster_node {
@@ -32,6 +49,10 @@ struct cluster_node {
   double host_memory_bytes_per_second = 0;  ///< of the node, reads and writes
   double host_updates_per_second = 0;       ///< parameters that the host updates while nothing else uses its memory
   double device_updates_per_second = 0;     ///< parameters that one device updates, their states lying there
+  double port_out_bytes_per_second = 0;     ///< to all other nodes together; 0: each link has its rate
+  double port_in_bytes_per_second = 0;      ///< from all other nodes together; 0: each link has its rate
+  link_sharing inner_links = link_sharing::pairs;
+  collective::message_work message_work{};  ///< of one device, where its processor sends and receives; 0 with GPUs
 
   [[nodiscard]] bool operator==(const cluster_node&) const = default;
 };
@@ -94,6 +115,8 @@ inline constexpr plausible_range plausible_latency{0, 1, "seconds: 5 microsecond
 inline constexpr plausible_range plausible_flops{1e6, 1e17, "FLOP per second: 312 TFLOP/s are 312e12"};
 inline constexpr plausible_range plausible_copy_rate{1e5, 1e14, "bytes per second: 12 GB/s are 12e9"};
 inline constexpr plausible_range plausible_updates{1e3, 1e14, "parameters per second"};
+inline constexpr plausible_range plausible_message_work{0, 1, "seconds of arithmetic: 20 microseconds are 20e-6"};
+inline constexpr plausible_range plausible_byte_work{0, 1e-5, "seconds of arithmetic: 4 nanoseconds are 4e-9"};
 inline constexpr plausible_range plausible_bytes{1 << 16, 1e16, "bytes: 32 GiB are 34359738368"};
 
 [[nodiscard]] inline std::string not_plausible(double value, const plausible_range& range)
@@ -120,9 +143,15 @@ inline constexpr plausible_range plausible_bytes{1 << 16, 1e16, "bytes: 32 GiB a
         number{"to_host_bytes_per_second", it.to_host_bytes_per_second, plausible_copy_rate},
         number{"host_memory_bytes_per_second", it.host_memory_bytes_per_second, plausible_copy_rate},
         number{"host_updates_per_second", it.host_updates_per_second, plausible_updates},
-        number{"device_updates_per_second", it.device_updates_per_second, plausible_updates}})
+        number{"device_updates_per_second", it.device_updates_per_second, plausible_updates},
+        number{"compute_seconds_per_message", it.message_work.seconds_per_message, plausible_message_work},
+        number{"compute_seconds_per_byte", it.message_work.seconds_per_byte, plausible_byte_work}})
     if (const std::string why = not_plausible(each.value, each.range); !why.empty())
       return {path + '.' + each.name, why};
+  for (const auto& [name, rate] : {std::pair{"port_out_bytes_per_second", it.port_out_bytes_per_second},
+                                   std::pair{"port_in_bytes_per_second", it.port_in_bytes_per_second}})
+    if (const std::string why = rate == 0 ? std::string{} : not_plausible(rate, plausible_link_rate); !why.empty())
+      return {path + '.' + name, why};
   return {};
 }
 

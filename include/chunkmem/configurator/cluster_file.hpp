@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -43,6 +44,19 @@ inline constexpr workload::json_limits cluster_limits{
   made.host_memory_bytes_per_second = all.number(path + "host_memory_bytes_per_second");
   made.host_updates_per_second = all.number(path + "host_updates_per_second");
   made.device_updates_per_second = all.number(path + "device_updates_per_second");
+  for (const auto& [name, rate] : {std::pair{"port_out_bytes_per_second", &made.port_out_bytes_per_second},
+                                   std::pair{"port_in_bytes_per_second", &made.port_in_bytes_per_second}})
+    if (fields.has(path + name)) *rate = all.number(path + name);
+  if (const std::string key = path + "inner_links"; fields.has(key)) {
+    const std::string how = fields.text(key + ".value");
+    (void)fields.text(key + ".source");
+    if (how != name_of(link_sharing::pairs) && how != name_of(link_sharing::shared))
+      fields.refuse(key + ".value", "is no way of sharing", "write pairs or shared");
+    made.inner_links = how == name_of(link_sharing::shared) ? link_sharing::shared : link_sharing::pairs;
+  }
+  const auto work = [&](const char* name) { return fields.has(path + name) ? all.number(path + name) : 0; };
+  made.message_work = {.seconds_per_message = work("compute_seconds_per_message"),
+                       .seconds_per_byte = work("compute_seconds_per_byte")};
   return made;
 }
 
@@ -123,7 +137,8 @@ template <class Number>
 /// A cluster from JSON text.
 ///
 /// The object has `format`, `name`, `kinds` (by name: the members of cluster_node, each as {"value": number, "source":
-/// "where it is from"}), `nodes` (the kind of each node) and `links`: a `source`, the squares `bytes_per_second` and
+/// "where it is from"}; rates of ports, `inner_links`, `compute_seconds_per_message` and `compute_seconds_per_byte` may
+/// be left out), `nodes` (the kind of each node) and `links`: a `source`, the squares `bytes_per_second` and
 /// `latency_seconds` with a row for each sending node, and perhaps the `spread` of what was measured. `cluster_text`
 /// writes one.
 /// @param file   a name for messages
@@ -175,6 +190,15 @@ struct cluster_sources {
     member("host_memory_bytes_per_second", detail::number_text(it.host_memory_bytes_per_second));
     member("host_updates_per_second", detail::number_text(it.host_updates_per_second));
     member("device_updates_per_second", detail::number_text(it.device_updates_per_second));
+    if (it.port_out_bytes_per_second > 0)
+      member("port_out_bytes_per_second", detail::number_text(it.port_out_bytes_per_second));
+    if (it.port_in_bytes_per_second > 0)
+      member("port_in_bytes_per_second", detail::number_text(it.port_in_bytes_per_second));
+    if (it.inner_links != link_sharing::pairs) member("inner_links", detail::quoted(name_of(it.inner_links)));
+    if (it.message_work != collective::message_work{}) {
+      member("compute_seconds_per_message", detail::number_text(it.message_work.seconds_per_message));
+      member("compute_seconds_per_byte", detail::number_text(it.message_work.seconds_per_byte));
+    }
     text += "}";
   }
   text += "},\n  \"nodes\": [";

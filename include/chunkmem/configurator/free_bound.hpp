@@ -2,86 +2,205 @@
 #pragma once
 
 #include <chunkmem/configurator/cluster.hpp>
+#include <chunkmem/configurator/least_memory.hpp>
 #include <chunkmem/configurator/link_matrix.hpp>
+#include <chunkmem/configurator/memory_proof.hpp>
 #include <chunkmem/configurator/model_parts.hpp>
 #include <chunkmem/configurator/parallel_plan.hpp>
+#include <chunkmem/configurator/plan_space.hpp>
+#include <chunkmem/configurator/step_latency.hpp>
+#include <chunkmem/configurator/trained_model.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/tier.hpp>
 
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <numeric>
+#include <string>
 #include <vector>
 
 namespace chunkmem::inline v0 {
 
 namespace configurator {
 
-/// Seconds that no placement of a plan goes below, without a simulation.
+/// Seconds and bytes that no placement of a plan on some devices goes below, without a simulation.
 ///
-///     if (free_bound{whole}.of(plan, parts_of(shape, plan)) > best) continue;  // the optimum is never cut off
+///     const free_bound bound{whole, devices};
+///     if (!bound.memory_of(plan, parts).fits) continue;  // no rehearsal would fit
+///     if (bound.of(plan, parts) > best) continue;        // the optimum is never cut off
 ///
-/// A stage runs all its micro-batches, and without several versions it first waits for the first forward run of the
-/// stages before it. Every device is as fast as the fastest, and every link that ranks add up over is as good as the
-/// best. Where all devices have a rank, one stage runs on the slowest.
+/// A stage waits for the first forward run of the stages before it, runs all its micro-batches, and updates. Where
+/// backward runs are whole, stages before it run their last ones behind it. With several versions only the runs count.
+/// Runs bring the bytes for which the largest device has no room; replicas add gradients up, and gather weights.
+/// Every device is as fast and as large as the best, or as the fastest one that was measured, and every link as good as
+/// the best: as the best between two nodes where ranks that add up are more than a node has devices. One stage runs on
+/// the slowest device. Numbers of 4 bytes count as 2.
 /// Cost: O(parts)
 class free_bound {
  public:
-  explicit free_bound(const cluster& whole)
+  /// @param devices   that have a rank each; each once   @param trainer   of the model
+  free_bound(const cluster& whole, const std::vector<std::uint32_t>& devices, const trainer_traits& trainer = {},
+             const process_allowance& beside = {})
+      : trainer_{trainer}
   {
-    for (const cluster_node& it : whole.nodes) {
-      fastest_ = std::max(fastest_, it.device_flops_per_second);
-      slowest_ = std::min(slowest_, it.device_flops_per_second);
-    }
-    for (std::uint32_t from = 0; from < whole.nodes.size(); ++from)
+    const std::vector<std::uint32_t> node_of = whole.nodes_of_ranks();
+    std::vector<std::uint32_t> used(whole.nodes.size(), 0);
+    for (const std::uint32_t device : devices) ++used[node_of[device]];
+    for (std::uint32_t from = 0; from < whole.nodes.size(); ++from) {
+      if (used[from] == 0) continue;
+      add_node(whole.nodes[from], used[from], beside);
       for (std::uint32_t to = 0; to < whole.nodes.size(); ++to) {
-        if (from == to && whole.nodes[from].devices == 1) continue;
-        best_.latency = std::min(best_.latency, whole.links(from, to).latency);
-        best_.bytes_per_second = std::max(best_.bytes_per_second, whole.links(from, to).bytes_per_second);
+        if (used[to] == 0) continue;
+        if (from != to) improve(across_, whole.links(from, to));
+        if (from != to || used[from] > 1) improve(best_, whole.links(from, to));
       }
-    devices_ = whole.ranks();
+    }
   }
+  /// Of all devices.
+  explicit free_bound(const cluster& whole) : free_bound{whole, all_of(whole)} {}
 
-  /// @param parts   of the plan
+  /// @param parts   of the plan   @pre   the plan has as many ranks as there are devices
   [[nodiscard]] double of(const parallel_plan& plan, const std::vector<model_part>& parts) const
   {
     const std::vector<std::uint32_t> owners = owners_of(plan);
-    std::vector<double> work(plan.stages, 0);    // of a micro-batch, on the fastest device [s]
-    std::vector<double> begin(plan.stages, -1);  // of the first run
-    double least_flops = std::numeric_limits<double>::infinity();
+    const std::vector<least_memory> memory = least_memory_of(plan, parts);
+    const bool flows = plan.schedule == schedule_kind::two_versions;
+    const bool is_whole_backward = !detail::divides_backward(plan.schedule) && !flows;
+    std::vector<double> work(plan.stages, 0);  // of a micro-batch [s]
+    std::vector<double> once(plan.stages, 0);  // of a batch
     std::vector<double> flops(plan.stages, 0);
-    double ahead = 0;
+    std::vector<double> begin(plan.stages, -1);  // of the first run
+    std::vector<double> behind(plan.stages, 0);  // backward runs of stages before it
+    for (std::uint32_t stage = 0; stage < plan.stages; ++stage) once[stage] = copies(memory[stage], plan);
+    double ahead = 0, back = 0;
     for (std::size_t part = 0; part < parts.size(); ++part) {
-      const model_part& it = parts[part];
-      const double adding = added(plan, it);
       const std::uint32_t stage = owners[part];
-      const double all = it.forward_flops + it.backward_input_flops + it.backward_weight_flops;
-      flops[stage] += all;
-      work[stage] += all / fastest_ + (plan.recomputes ? 3 : 2) * adding;
-      if (begin[stage] < 0) begin[stage] = ahead;
-      ahead += it.forward_flops / fastest_ + adding;
+      const part_bound it = bound_of(plan, parts[part], memory[stage]);
+      flops[stage] += parts[part].forward_flops + parts[part].backward_input_flops + parts[part].backward_weight_flops;
+      work[stage] += it.forward + it.backward_input + it.backward_weight;
+      once[stage] += it.once;
+      const bool crosses = part > 0 && owners[part] != owners[part - 1];
+      const double transfer = crosses ? best_.seconds(static_cast<double>(parts[part - 1].boundary.count())) : 0;
+      if (begin[stage] < 0) {
+        begin[stage] = ahead + transfer;
+        behind[stage] = is_whole_backward ? back + transfer : 0;
+      }
+      ahead += transfer + it.forward;
+      back += transfer + it.backward_input + it.backward_weight;
     }
     double longest = 0;
     for (std::uint32_t stage = 0; stage < plan.stages; ++stage) {
-      const double waits = plan.schedule == schedule_kind::two_versions ? 0 : begin[stage];
+      const double waits =
+          flows ? 0 : begin[stage] + std::max(once[stage], behind[stage] > 0 ? behind[stage] + once[0] : 0);
       longest = std::max(longest, waits + plan.micro_batches * work[stage]);
-      least_flops = std::min(least_flops, flops[stage]);
     }
-    if (plan.ranks() == devices_) longest = std::max(longest, plan.micro_batches * least_flops / slowest_);
-    return longest;
+    return std::max(longest, plan.micro_batches * std::ranges::min(flops) / slowest_);
+  }
+
+  /// Whether the largest device and the largest share of a host have the least bytes of each stage: a proof without
+  /// stages.
+  /// @param parts   of the plan   @pre   the plan has as many ranks as there are devices
+  [[nodiscard]] memory_proof memory_of(const parallel_plan& plan, const std::vector<model_part>& parts) const
+  {
+    memory_proof proof{.fits = true, .why_not = {}, .why_class = {}, .stages = {}};
+    const std::vector<least_memory> memory = least_memory_of(plan, parts);
+    for (std::uint32_t stage = 0; stage < plan.stages && proof.fits; ++stage) {
+      stage_memory least{.leases = memory[stage].leases, .smallest_device = memory[stage].leases};
+      least.smallest_host = memory[stage].beside(room_[tier::device]);
+      detail::compare(proof, stage, least, room_, {});
+    }
+    return proof;
   }
 
  private:
-  /// The time in which ranks that share layers add up, on the best link.
-  [[nodiscard]] double added(const parallel_plan& plan, const model_part& part) const
+  /// Of one part: seconds of a micro-batch, and of a batch.
+  struct part_bound {
+    double forward = 0;
+    double backward_input = 0;
+    double backward_weight = 0;
+    double once = 0;
+  };
+
+  [[nodiscard]] static std::vector<std::uint32_t> all_of(const cluster& whole)
   {
-    if (plan.tensor == 1) return 0;
-    const auto ranks = static_cast<double>(plan.tensor);
-    return part.all_reduces * 2 * (ranks - 1) * best_.seconds(static_cast<double>(part.boundary.count()) / ranks);
+    std::vector<std::uint32_t> all(whole.ranks());
+    std::iota(all.begin(), all.end(), 0U);
+    return all;
+  }
+  static void improve(pair_link& best, const pair_link& by)
+  {
+    best.latency = std::min(best.latency, by.latency);
+    best.bytes_per_second = std::max(best.bytes_per_second, by.bytes_per_second);
+  }
+  void add_node(const cluster_node& it, std::uint32_t ranks, const process_allowance& beside)
+  {
+    most_on_node_ = std::max(most_on_node_, ranks);
+    fastest_ = std::max(fastest_, it.device_flops_per_second);
+    slowest_ = std::min(slowest_, it.device_flops_per_second);
+    to_device_ = std::max(to_device_, it.to_device_bytes_per_second);
+    both_ways_ = std::max(both_ways_, std::min(it.to_device_bytes_per_second, it.to_host_bytes_per_second));
+    device_updates_ = std::max(device_updates_, it.device_updates_per_second);
+    host_updates_ = std::max(host_updates_, it.host_updates_per_second / ranks);
+    const auto left = [](bytes there, bytes taken) { return there - std::min(there, taken); };
+    room_[tier::device] = std::max(room_[tier::device], left(it.device_bytes, beside.device));
+    room_[tier::host] = std::max(room_[tier::host], left(bytes{it.host_bytes.count() / ranks}, beside.host));
   }
 
+  /// A reduce-scatter or an all-gather over so many ranks.
+  [[nodiscard]] double half_sum(double ranks, double size) const
+  {
+    if (ranks < 2) return 0;
+    const double piece = size / ranks;
+    const double here = std::min<double>(ranks, most_on_node_);
+    if (ranks <= here) return (ranks - 1) * piece / best_.bytes_per_second;
+    if (trainer_.sums == sum_route::ring) return (ranks - 1) * piece / across_.bytes_per_second;
+    return (ranks - here) * piece / across_.bytes_per_second + (here - 1) * piece / best_.bytes_per_second;
+  }
+  [[nodiscard]] part_bound bound_of(const parallel_plan& plan, const model_part& part, const least_memory& memory) const
+  {
+    const auto least = [&](double run_seconds::*of) {
+      double of_all = part.measured.empty() ? part.computing_on({}, fastest_).*of : infinite;
+      for (const measured_runs& it : part.measured) of_all = std::min(of_all, it.seconds.*of);
+      return of_all;
+    };
+    const double adding = part.measured_with_sums
+                              ? 0
+                              : part.all_reduces * 2 * half_sum(plan.tensor, static_cast<double>(part.summed.count()));
+    const double half = half_sum(plan.replicas, sizeof(std::uint16_t) * static_cast<double>(part.parameters));
+    const moved_bytes moved = least_moved(plan, memory, room_[tier::device]);
+    double bringing = static_cast<double>(moved.each_run.count()) / to_device_ / plan.parts;
+    if (plan.zero == 3) bringing = std::max(bringing, moved.gathered_share * half);
+    const double own = static_cast<double>(part.parameters) / (plan.zero == 0 ? 1 : plan.replicas);
+    part_bound it;
+    it.forward = std::max(least(&run_seconds::forward) + adding, bringing);
+    it.backward_input = std::max(least(&run_seconds::backward_input) + (plan.recomputes ? 2 : 1) * adding, bringing);
+    it.backward_weight = std::max(least(&run_seconds::backward_weight), plan.zero > 1 ? half : 0);
+    if (plan.zero <= 1 && !trainer_.hides_sums) it.once += half;  // the sum of gradients
+    if (plan.zero <= 2 && !(plan.zero == 0 && trainer_.hides_sums)) it.once += half;
+    it.once += plan.states_on_host ? std::max(own / host_updates_, sizeof(std::uint16_t) * own / both_ways_)
+                                   : own / device_updates_;
+    return it;
+  }
+  /// Of states that come to the device for an update.
+  [[nodiscard]] double copies(const least_memory& memory, const parallel_plan& plan) const
+  {
+    return static_cast<double>(least_moved(plan, memory, room_[tier::device]).each_step.count()) / both_ways_;
+  }
+
+  trainer_traits trainer_;
+  std::uint32_t most_on_node_ = 0;
   double fastest_ = 0;
-  double slowest_ = std::numeric_limits<double>::infinity();
-  pair_link best_{.latency = std::numeric_limits<double>::infinity(), .bytes_per_second = 0};
-  std::uint32_t devices_ = 0;
+  static constexpr double infinite = std::numeric_limits<double>::infinity();
+  double slowest_ = infinite;
+  double to_device_ = 0;
+  double both_ways_ = 0;       // to the device and to the host at once
+  double device_updates_ = 0;  // parameters per second
+  double host_updates_ = 0;    // of one rank, while all ranks of its node update
+  per_tier<bytes> room_{};
+  static constexpr pair_link none{.latency = std::numeric_limits<double>::infinity(), .bytes_per_second = 0};
+  pair_link best_ = none;
+  pair_link across_ = none;
 };
 
 }  // namespace configurator

@@ -9,14 +9,23 @@
 #include <chunkmem/configurator/planned_work.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/policy.hpp>
+#include <chunkmem/core/tier.hpp>
+#include <chunkmem/manager/manager.hpp>
 #include <chunkmem/manager/rehearsal.hpp>
 #include <chunkmem/pipeline/boundary_buffers.hpp>
+#include <chunkmem/pipeline/interruption.hpp>
 #include <chunkmem/pipeline/replay_memory.hpp>
+#include <chunkmem/placement/placement_policy.hpp>
+#include <chunkmem/placement/placements.hpp>
+#include <chunkmem/sharding/sharded_model.hpp>
 #include <chunkmem/tensor/gradient_policies.hpp>
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -33,7 +42,7 @@ struct stage_memory {
   bytes states{};           ///< masters and moments, on this rank
   bytes gathered{};         ///< weights that are made whole from the shares of replicas
   bytes chunks{};           ///< all of weights, versions, gradients and states, in whole chunks
-  bytes boundaries{};       ///< between parts
+  bytes boundaries{};       ///< between parts, and what planned_work has beside
   bytes leases{};           ///< the most at once: boundaries, what runs save, and what they work with
   bytes smallest_device{};  ///< the least on which the plan runs: chunks come and go
   bytes smallest_host{};    ///< the least beside the device that the cluster has
@@ -86,6 +95,26 @@ struct process_allowance {
 
 namespace detail {
 
+/// The places of states in a rehearsal, which asks for them before each replay of the step: so the interruption is
+/// looked at there, too.
+struct watched_share {
+  using policy_kind = placement_kind;
+  static constexpr std::string_view name = "watched_share";
+
+  placement::update_share share;
+  pipeline::interruption stop;
+
+  [[nodiscard]] constexpr tier preferred_tier(role part, bytes size) const noexcept
+  {
+    return share.preferred_tier(part, size);
+  }
+  void assign(const placement::outlook& now, std::span<tier> tiers) const
+  {
+    stop.look();
+    share.assign(now, tiers);
+  }
+};
+
 /// Rehearses a rank on a machine without bytes. @throws config_error   the device is too small
 [[nodiscard]] inline memory_requirement rehearse_rank(const planned_work& work, std::uint32_t stage, bytes boundaries,
                                                       bytes device)
@@ -97,14 +126,15 @@ namespace detail {
     return model.rehearse([&] { rank.take_all(boundaries); });
   };
   const manager_options options{.chunk_bytes = work.chunk};
-  if (work.plan.replicas == 1) {
-    lone_model<backend::simulated> model{memory, options, gradient::separate{}, update_place(work.plan)};
+  const watched_share places{update_place(work.plan), work.stop};
+  if (work.plan.replicas == 1 || work.plan.zero == 0) {  // each replica has all states
+    manager<backend::simulated, gradient::separate, watched_share> model{memory, options, gradient::separate{}, places};
     return need(model);
   }
   collective::simulated_ranks replicas{
       {.of_node = 1, .nodes = work.plan.replicas, .peer_bytes_per_second = 1e9, .network_bytes_per_second = 1e9}};
-  replicated_model<backend::simulated, collective::simulated_ranks> model{
-      memory, replicas, options, {.divided = divided_by(work.plan)}, gradient::separate{}, update_place(work.plan)};
+  sharded_model<backend::simulated, collective::simulated_ranks, gradient::separate, watched_share> model{
+      memory, replicas, options, {.divided = divided_by(work.plan)}, gradient::separate{}, places};
   return need(model);
 }
 
@@ -167,7 +197,8 @@ enum class refused_stages : std::uint8_t {
 /// Replicas need the same. Ranks that share layers do too.
 /// @param work   of work_of, with three batches or more where the schedule has two versions
 /// @param beside   taken from the room of each rank
-/// @throws config_error   the plan cannot be   Cost: a rehearsal for each stage, two where it does not fit
+/// @throws config_error   the plan cannot be   @throws pipeline::interrupted   the work's caller wants this
+/// Cost: a rehearsal for each stage, two where it does not fit
 [[nodiscard]] inline memory_proof prove_memory(const cluster& whole, const planned_work& work,
                                                const process_allowance& beside = {},
                                                refused_stages refused = refused_stages::are_measured)
@@ -176,7 +207,8 @@ enum class refused_stages : std::uint8_t {
   memory_proof proof{.fits = true, .why_not = {}, .why_class = {}, .stages = {}};
   for (std::uint32_t stage = 0; stage < work.plan.stages; ++stage) {
     const per_tier<bytes> room = room_of_stage(whole, work.plan, stage, beside);
-    const bytes boundaries = pipeline::boundary_buffers{work.schedule, stage, work.inputs()}.size();
+    const bytes beside_chunks = work.beside.empty() ? bytes{} : work.beside[stage];
+    const bytes boundaries = pipeline::boundary_buffers{work.schedule, stage, work.inputs()}.size() + beside_chunks;
     memory_requirement need;
     std::string why_not;
     try {  // the host has to hold what this device does not

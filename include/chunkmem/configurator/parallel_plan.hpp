@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/configurator/trained_model.hpp>
+#include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/pipeline/interruption.hpp>
 #include <chunkmem/pipeline/make_schedule.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
 #include <chunkmem/pipeline/schedule_generator.hpp>
 #include <chunkmem/pipeline/schedules.hpp>
 #include <chunkmem/pipeline/zero_bubble.hpp>
-#include <chunkmem/workload/transformer.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -48,7 +50,12 @@ struct parallel_plan {
   std::uint32_t parts = 1;      ///< of each stage: 2 for zb-v, 2 or more for interleaved
   bool recomputes = false;      ///< a layer keeps its input alone, and runs forward again
   bool states_on_host = false;  ///< masters and states, which the host updates
-  std::uint32_t zero = 1;       ///< what replicas divide: 1 states, 2 gradients too, 3 weights too (ZeRO)
+  /// what replicas divide (ZeRO): 0 nothing, each adds up all gradients and updates all weights, which this library's
+  /// trainers do not; 1 states; 2 gradients too; 3 weights too
+  std::uint32_t zero = 1;
+  /// Where the model is cut: the first layer of each part but the first one, of a profile the first part of it. Empty:
+  /// parts have as equal numbers of layers as there are.
+  std::vector<std::uint64_t> cuts{};
   /// The device of each rank, by its number in the cluster: element (replica * stages + stage) * tensor + member.
   std::vector<std::uint32_t> devices{};
 
@@ -66,9 +73,11 @@ struct parallel_plan {
 
   /// @param devices_there   of the cluster
   /// @throws config_error   one sentence: what cannot be, with the key of a plan's file, which is the member's name
-  void check(const workload::transformer_shape& shape, std::uint32_t devices_there) const
+  void check(const trained_model& model, std::uint32_t devices_there) const
   {
-    check_degrees(shape);
+    check_degrees();
+    check_shares(model);
+    check_cuts(model);
     if (std::uint64_t{tensor} * stages * replicas > devices_there)
       refuse("\"tensor\" x \"stages\" x \"replicas\" is ", tensor, " x ", stages, " x ", replicas, " ranks on ",
              devices_there, " devices (plan fewer ranks)");
@@ -96,7 +105,7 @@ struct parallel_plan {
     if (count % tensor != 0)
       refuse("\"tensor\" is ", tensor, ", which does not divide ", count, " ", what, " (plan a degree that does)");
   }
-  void check_degrees(const workload::transformer_shape& shape) const
+  void check_degrees() const
   {
     const auto require_one = [](const char* key, std::uint64_t value) {
       if (value == 0) refuse("\"", key, "\" is 0 (give 1 or more)");
@@ -107,16 +116,38 @@ struct parallel_plan {
     require_one("micro_batch", micro_batch);
     require_one("micro_batches", micro_batches);
     require_one("parts", parts);
-    require_share("heads", shape.heads);
-    require_share("key-value heads", shape.kv_heads);
-    if (zero < 1 || zero > 3) refuse("\"zero\" is ", zero, " (give 1, 2 or 3)");
+    if (zero > 3) refuse("\"zero\" is ", zero, " (give 0, 1, 2 or 3)");
     const bool is_divided = schedule == schedule_kind::interleaved || schedule == schedule_kind::zb_v;
     if (is_divided != (parts > 1) || (schedule == schedule_kind::zb_v && parts != 2))
       refuse("\"parts\" is ", parts, " with the schedule ", name_of(schedule),
              " (give 2 for zb-v, 2 or more for interleaved, and 1 for others)");
-    if (std::uint64_t{parts} * stages > shape.layers)
-      refuse("\"stages\" x \"parts\" is ", std::uint64_t{parts} * stages, ", and the model has ", shape.layers,
-             " layers: each part needs a layer (plan fewer stages)");
+  }
+  void check_shares(const trained_model& model) const
+  {
+    if (!model.profile) {
+      require_share("heads", model.shape.heads);
+      require_share("key-value heads", model.shape.kv_heads);
+    } else if (!model.profile->has_degree(tensor)) {
+      refuse("\"tensor\" is ", tensor, ", a degree that the profile \"", model.profile->name,
+             "\" does not have (measure it, or plan another one)");
+    }
+  }
+  void check_cuts(const trained_model& model) const
+  {
+    const std::uint64_t units = model.units();
+    const char* const what = model.profile ? " parts in its profile" : " layers";
+    const char* const one = model.profile ? "one" : "a layer";
+    if (std::uint64_t{parts} * stages > units)
+      refuse("\"stages\" x \"parts\" is ", std::uint64_t{parts} * stages, ", and the model has ", units, what,
+             ": each part needs ", one, " (plan fewer stages)");
+    if (cuts.empty()) return;
+    if (cuts.size() + 1 != all_parts())
+      refuse("\"cuts\" has ", cuts.size(), " elements for ", all_parts(), " parts (give the first ",
+             model.profile ? "part of the profile" : "layer", " of each part but the first one)");
+    for (std::size_t index = 0; index < cuts.size(); ++index)
+      if (cuts[index] <= (index == 0 ? 0 : cuts[index - 1]) || cuts[index] >= units)
+        refuse("\"cuts[", index, "]\" is ", cuts[index], ", which leaves a part without ", one,
+               " (give numbers that rise, from 1 to ", units - 1, ")");
   }
 };
 
@@ -135,6 +166,8 @@ struct parallel_plan {
   if (plan.recomputes) text += ", recompute";
   if (plan.states_on_host) text += ", states on the host";
   if (plan.replicas > 1) text += ", ZeRO " + std::to_string(plan.zero);
+  for (std::size_t index = 0; index < plan.cuts.size(); ++index)
+    text += (index == 0 ? ", cut at " : " ") + std::to_string(plan.cuts[index]);
   return text;
 }
 
@@ -149,25 +182,52 @@ struct parallel_plan {
   return owners;
 }
 
+/// Steps of a batch's schedule that schedule_of makes at most: each takes 16 bytes, several times.
+inline constexpr std::uint64_t most_schedule_steps = std::uint64_t{1} << 23;
+
+/// Steps of a plan's schedule, at most: three runs, and a send and a receive in each direction, of each part.
+[[nodiscard]] inline std::uint64_t schedule_steps(const parallel_plan& plan, std::uint32_t batches = 1)
+{
+  constexpr std::uint64_t of_part = 7;
+  return (checked{plan.micro_batches} * batches * plan.all_parts() * of_part).value();
+}
+
+/// Refuses a plan whose batch has no schedule. The generators refuse more.
+/// @throws config_error   more than most_schedule_steps, or too few micro-batches for two versions of the weights
+inline void check_schedulable(const parallel_plan& plan)
+{
+  if (const std::uint64_t steps = schedule_steps(plan); steps > most_schedule_steps)
+    throw config_error{error_text{} << "chunkmem: a plan of " << plan.micro_batches << " micro-batches through "
+                                    << plan.all_parts() << " parts is a schedule of up to " << steps
+                                    << " steps, and at most " << most_schedule_steps
+                                    << " are made (give a micro-batch more rows)"};
+  if (plan.schedule == schedule_kind::two_versions && pipeline::fewest_versions(plan.stages, plan.micro_batches) > 2)
+    throw config_error{error_text{} << "chunkmem: 2bw has two versions of the weights, so " << plan.stages
+                                    << " stages need " << plan.stages - 1 << " micro-batches in a batch, not "
+                                    << plan.micro_batches << " (plan more micro-batches, or fewer stages)"};
+}
+
 /// The schedule of a plan. @param batches   that follow each other
-/// @throws config_error   the generator refuses the shape: micro-batches that leave a partial group, or too few for two
-///   versions
+/// @throws config_error   as check_schedulable; or the generator refuses the shape: micro-batches that leave a partial
+///   group
+/// @throws pipeline::interrupted   the caller wants this
 [[nodiscard]] inline pipeline::schedule schedule_of(const parallel_plan& plan, const pipeline::pass_seconds& seconds,
-                                                    std::uint32_t batches = 1)
+                                                    std::uint32_t batches = 1, const pipeline::interruption& stop = {})
 {
   using namespace pipeline;
+  check_schedulable(plan);
   const pipeline_shape shape{
       .stages = plan.stages, .micro_batches = plan.micro_batches, .batches = batches, .seconds = seconds};
   switch (plan.schedule) {
-    case schedule_kind::gpipe: return make_schedule(gpipe{}, shape);
-    case schedule_kind::one_f_one_b: return make_schedule(one_f_one_b{}, shape);
-    case schedule_kind::eager: return make_schedule(eager_one_f_one_b{}, shape);
-    case schedule_kind::interleaved: return make_schedule(interleaved{.parts = plan.parts}, shape);
+    case schedule_kind::gpipe: return make_schedule(gpipe{}, shape, stop);
+    case schedule_kind::one_f_one_b: return make_schedule(one_f_one_b{}, shape, stop);
+    case schedule_kind::eager: return make_schedule(eager_one_f_one_b{}, shape, stop);
+    case schedule_kind::interleaved: return make_schedule(interleaved{.parts = plan.parts}, shape, stop);
     case schedule_kind::two_versions:  // replicas have one set of gradients
-      return make_schedule(no_flush{.gradient_sets = plan.replicas == 1 ? 2U : 1U}, shape);
-    case schedule_kind::zb_h1: return make_schedule(zb_h1{}, shape);
-    case schedule_kind::zb_h2: return make_schedule(zb_h2{}, shape);
-    case schedule_kind::zb_v: return make_schedule(zb_v{.trials = 0}, shape);
+      return make_schedule(no_flush{.gradient_sets = plan.replicas == 1 ? 2U : 1U}, shape, stop);
+    case schedule_kind::zb_h1: return make_schedule(zb_h1{}, shape, stop);
+    case schedule_kind::zb_h2: return make_schedule(zb_h2{}, shape, stop);
+    case schedule_kind::zb_v: return make_schedule(zb_v{.trials = 0}, shape, stop);
   }
   throw config_error{"a plan with a schedule that this version does not know"};
 }

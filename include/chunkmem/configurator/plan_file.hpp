@@ -4,17 +4,22 @@
 #include <chunkmem/collective/communicator.hpp>
 #include <chunkmem/configurator/cluster.hpp>
 #include <chunkmem/configurator/link_matrix.hpp>
+#include <chunkmem/configurator/model_profile.hpp>
 #include <chunkmem/configurator/parallel_plan.hpp>
 #include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/workload/json_fields.hpp>
 #include <chunkmem/workload/transformer.hpp>
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -32,27 +37,64 @@ struct plan_subject {
   [[nodiscard]] bool operator==(const plan_subject&) const = default;
 };
 
+namespace detail {
+
+/// Names of parts do not count, nor does the order of measurements.
+inline void add_profile(collective::fingerprint& to, model_profile profile)
+{
+  std::ranges::sort(profile.weights, {}, &profiled_weights::tensor);
+  std::ranges::sort(profile.sizes, {}, [](const auto& it) { return std::pair{it.tensor, it.rows}; });
+  std::ranges::sort(profile.times, {}, [](const auto& it) { return std::tuple{it.kind, it.tensor, it.rows}; });
+  const auto add = [&](double number) { to.add(std::bit_cast<std::uint64_t>(number)); };
+  const auto add_all = [&](const std::vector<std::uint64_t>& numbers) {
+    to.add(numbers.size());
+    for (const std::uint64_t it : numbers) to.add(it);
+  };
+  to.add(profile.input_of_row.count());
+  to.add(std::uint64_t{profile.times_have_sums});
+  for (const profiled_part& it : profile.parts) to.add(std::uint64_t{it.layers} << 32 | it.all_reduces);
+  for (const profiled_weights& it : profile.weights) {
+    to.add(it.tensor);
+    for (const std::vector<std::uint64_t>& part : it.elements) add_all(part);
+  }
+  for (const profiled_sizes& it : profile.sizes) {
+    add_all({it.tensor, it.rows});
+    for (const auto* const list : {&it.saved, &it.boundary, &it.transient}) add_all(*list);
+  }
+  for (const profiled_times& it : profile.times) {
+    add_all({it.tensor, it.rows});
+    for (const char letter : it.kind) to.add(static_cast<unsigned char>(letter));
+    for (const run_seconds& run : it.of_parts) add(run.forward), add(run.backward_input), add(run.backward_weight);
+  }
+  if (profile.tie) add_all({profile.tie->first_part, profile.tie->last_part, profile.tie->elements});
+}
+
+}  // namespace detail
+
 /// Every number of both counts: a cluster that was measured anew is another one, and so is a model with a trainer of
 /// other traits.
 [[nodiscard]] inline plan_subject subject_of(const trained_model& trained, const cluster& whole)
 {
-  const workload::transformer_shape& shape = trained.shape;
   collective::fingerprint model;
+  workload::for_numbers(trained.shape, [&model](std::uint64_t word) { model.add(word); });
   for (const std::uint64_t word :
-       {static_cast<std::uint64_t>(shape.style), shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.ffn,
-        shape.vocabulary, shape.embedding, shape.positions, shape.sequence, std::uint64_t{shape.ties_embedding},
-        std::uint64_t{trained.trainer.activation_bytes}, static_cast<std::uint64_t>(trained.trainer.sums)})
+       {std::uint64_t{trained.trainer.activation_bytes}, static_cast<std::uint64_t>(trained.trainer.sums),
+        std::uint64_t{trained.trainer.weight_bytes}, std::uint64_t{trained.trainer.gradient_bytes},
+        std::uint64_t{trained.trainer.tied_bytes}, std::uint64_t{trained.trainer.fuses_attention},
+        std::uint64_t{trained.trainer.hides_sums}})
     model.add(word);
+  if (trained.profile) detail::add_profile(model, *trained.profile);
   collective::fingerprint all;
   const auto add = [&](double number) { all.add(std::bit_cast<std::uint64_t>(number)); };
   for (const cluster_node& it : whole.nodes) {
     for (const std::uint64_t word :
          {std::uint64_t{it.devices}, it.device_bytes.count(), it.host_bytes.count(), it.disk_bytes.count()})
       all.add(word);
-    for (const double rate :
-         {it.device_flops_per_second, it.to_device_bytes_per_second, it.to_host_bytes_per_second,
-          it.host_memory_bytes_per_second, it.host_updates_per_second, it.device_updates_per_second})
+    for (const double rate : {it.device_flops_per_second, it.to_device_bytes_per_second, it.to_host_bytes_per_second,
+                              it.host_memory_bytes_per_second, it.host_updates_per_second, it.device_updates_per_second,
+                              it.port_out_bytes_per_second, it.port_in_bytes_per_second})
       add(rate);
+    all.add(static_cast<std::uint64_t>(it.inner_links));
   }
   for (std::uint32_t from = 0; from < whole.nodes.size(); ++from)
     for (std::uint32_t to = 0; to < whole.nodes.size(); ++to) {
@@ -90,6 +132,7 @@ inline constexpr std::string_view plan_format = "chunkmem parallel plan 1";
   made.recomputes = fields.truth("recomputes");
   made.states_on_host = fields.truth("states_on_host");
   made.zero = degree("zero");
+  if (fields.has("cuts")) made.cuts = fields.wholes("cuts");
   for (const std::uint64_t device : fields.wholes("devices")) {
     if (device > UINT32_MAX) fields.refuse("devices", "has a number that no device has", "plan again");
     made.devices.push_back(static_cast<std::uint32_t>(device));
@@ -117,6 +160,7 @@ inline constexpr std::string_view plan_format = "chunkmem parallel plan 1";
   all["recomputes"] = plan.recomputes;
   all["states_on_host"] = plan.states_on_host;
   all["zero"] = plan.zero;
+  if (!plan.cuts.empty()) all["cuts"] = plan.cuts;
   all["devices"] = plan.devices;
   return all.dump(2) + '\n';
 }

@@ -3,6 +3,7 @@
 
 #include <chunkmem/configurator/cluster.hpp>
 #include <chunkmem/configurator/free_bound.hpp>
+#include <chunkmem/configurator/least_memory.hpp>
 #include <chunkmem/configurator/memory_proof.hpp>
 #include <chunkmem/configurator/model_parts.hpp>
 #include <chunkmem/configurator/parallel_plan.hpp>
@@ -13,6 +14,7 @@
 #include <chunkmem/configurator/step_latency.hpp>
 #include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/pipeline/interruption.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -27,7 +29,6 @@
 #include <mutex>
 #include <ranges>
 #include <set>
-#include <stop_token>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -40,12 +41,14 @@ namespace configurator {
 
 /// How far a search is.
 ///
-///     effort.tell = [](const search_progress& it) { std::cerr << it.done << " of " << it.of << '\n'; };
+///     effort.tell = [](const search_progress& it) { std::cerr << it.best << " s, at least " << it.bound << " s\n"; };
 struct search_progress {
   std::uint64_t done = 0;  ///< simulated plans
   std::uint64_t of = 0;    ///< with those that may still be among the best
   double seconds = 0;
-  double seconds_left = 0;  ///< if plans to come take as long as those before
+  double seconds_left = 0;                                ///< if plans to come take as long as those before
+  double best = std::numeric_limits<double>::infinity();  ///< the step of the best plan that fits, so far [s]
+  double bound = 0;                                       ///< no plan is faster [s]; see plan_search_result
 };
 
 /// How a search works.
@@ -55,8 +58,9 @@ struct plan_search_effort {
   unsigned threads = 1;
   std::size_t best = 10;  ///< plans that are kept
   placement_effort places{.trials = 24'000, .exact_nodes = 6};
-  process_allowance beside{};  ///< of a process, as measured
-  std::stop_token stop{};      ///< ends the search early, with the best so far
+  process_allowance beside{};              ///< of a process, as measured
+  pipeline::interruption stop{};           ///< ends the search early, within a simulation too, with the best so far
+  std::uint64_t simulations = UINT64_MAX;  ///< ends it as early as so many plans were simulated
   /// called by one thread at a time, at most five times a second; must not throw
   std::function<void(const search_progress&)> tell{};
 };
@@ -69,6 +73,8 @@ struct found_plan {
   step_seconds time;
   double bound = 0;  ///< that no placement of it goes below [s]
   memory_proof memory;
+  /// false: a part of its micro-batches was rehearsed, and chunks come and go, so a device may need some chunks more
+  bool has_exact_memory = true;
 };
 
 /// Plans that were left out for one reason.
@@ -87,7 +93,10 @@ struct rejected_plans {
 struct plan_search_result {
   std::vector<found_plan> best;          ///< the fastest first
   std::vector<rejected_plans> rejected;  ///< by reason
-  std::uint64_t plans = 0;               ///< of the space
+  /// No plan takes less [s]: the least of the best plan and of all that were not looked at to their end, by their free
+  /// bound or on the places that were tried. That of the best plan where the search is whole.
+  double bound = 0;
+  std::uint64_t plans = 0;  ///< of the space
   std::uint64_t simulated = 0;
   std::uint64_t rehearsed = 0;
   bool is_whole = true;  ///< false where it was stopped: there may be faster plans
@@ -122,44 +131,39 @@ struct plan_search_result {
 
 namespace detail {
 
-/// The work of find_plans: a search that always goes on with the plan that may be the fastest.
+/// The work of find_plans: a search that goes on with the plan that may be the fastest.
 ///
 /// A plan enters with its free bound, comes back with its simulated time, and is rehearsed when no other plan can be
 /// faster. So no plan is simulated whose bound is above the times of the best, and no plan is rehearsed that is slower.
+/// Every second turn is for degrees that have no plan yet which fits: their best plan by the bound is simulated and
+/// rehearsed at once. So a search that is stopped has a good plan, and bounds cut off more.
 class plan_search {
  public:
   plan_search(const cluster& whole, const trained_model& model, const plan_space& space,
               const plan_search_effort& effort)
-      : whole_{whole}, model_{model}, effort_{effort}, latency_{whole, model}
+      : whole_{whole},
+        model_{model},
+        space_{space},
+        effort_{effort},
+        begin_{clock::now()},
+        latency_{whole, model, effort.stop}
   {
     if (effort.best == 0) throw config_error{"a search that keeps 0 plans (keep one or more)"};
-    const free_bound bound{whole};
-    for (plan_family& it : families_of(space, model.shape, whole.ranks())) {
-      families_.emplace_back();
-      families_.back().plans = std::move(it.plans);
-      for (std::size_t plan = 0; plan < families_.back().plans.size(); ++plan) {
-        const parallel_plan& start = families_.back().plans[plan];
-        ++found_.plans;
-        try {
-          open_.insert({bound.of(start, parts_of(model, start)), families_.size() - 1, plan});
-        } catch (const size_overflow& why) {
-          reject("more work or bytes than 64 bits count", std::numeric_limits<double>::infinity(), start, why.what());
-        }
-      }
-    }
   }
 
   [[nodiscard]] plan_search_result run()
   {
-    begin_ = clock::now();
+    add_families();
     {
       std::vector<std::jthread> workers;
       for (unsigned it = 1; it < std::max(1U, effort_.threads); ++it) workers.emplace_back([this] { work(); });
       work();
     }
     if (error_) std::rethrow_exception(error_);
-    found_.is_whole = !may_go_on();
-    for (const open_plan& it : open_) reject(why_left(it), it.seconds, plan_of(it), {});
+    found_.is_whole = are_all_added_ && !may_go_on();
+    found_.bound = bound();
+    for (const degree& each : degrees_)
+      for (const open_plan& it : each.open) reject(why_left(it), it.seconds, plan_of(it), {});
     for (auto& [why, it] : rejected_) found_.rejected.push_back(std::move(it));
     std::ranges::sort(found_.rejected, std::greater{}, &rejected_plans::count);
     return std::move(found_);
@@ -170,6 +174,7 @@ class plan_search {
   static constexpr std::uint32_t small_cluster = 8;           // groups whose places are improved one by one
   static constexpr std::uint32_t simulations_of_small = 500;  // for each start
   static constexpr std::uint32_t most_tried = 6;              // groups of which every order is tried for room
+  static constexpr std::uint32_t most_dives = 3;              // for a plan of some degrees that fits
   /// A plan whose fate is open.
   struct open_plan {
     double seconds = 0;  // that it takes at least, or takes
@@ -179,24 +184,108 @@ class plan_search {
     bool is_for_room = false;  // its places were chosen by the bytes of nodes
     [[nodiscard]] auto operator<=>(const open_plan&) const = default;
   };
+  struct device_choice {
+    std::vector<std::uint32_t> devices;
+    free_bound bound;
+  };
   struct family {
+    const device_choice* choice = nullptr;
+    std::size_t degree = 0;
     std::vector<parallel_plan> plans;
     std::once_flag is_placed;
     std::vector<std::vector<std::uint32_t>> places;
   };
+  /// Plans with the same devices, and as many stages, replicas, and ranks that share layers.
+  struct degree {
+    std::set<open_plan> open{};
+    std::uint32_t dives = 0;
+    bool is_proven = false;
+  };
+
+  void add_families()
+  {
+    std::exception_ptr nothing_divides;
+    for (std::vector<std::uint32_t>& devices : device_choices(whole_)) {
+      const free_bound bound{whole_, devices, model_.trainer, effort_.beside};
+      const device_choice& choice = choices_.emplace_back(std::move(devices), bound);
+      try {
+        for (plan_family& it : families_of(space_, model_, static_cast<std::uint32_t>(choice.devices.size())))
+          add_family(choice, std::move(it.plans));
+      } catch (const config_error&) {
+        if (!nothing_divides) nothing_divides = std::current_exception();
+      }
+    }
+    if (families_.empty()) std::rethrow_exception(nothing_divides);
+  }
+  void add_family(const device_choice& choice, std::vector<parallel_plan> plans)
+  {
+    const parallel_plan& first = plans.front();
+    const std::tuple degrees{choice.devices.size(), first.tensor, first.stages};
+    const auto [place, is_new] = degree_of_.emplace(degrees, degrees_.size());
+    if (is_new) degrees_.emplace_back();
+    found_.plans += plans.size();
+    if (are_all_added_ && effort_.stop.is_wanted()) are_all_added_ = false;
+    family& it = families_.emplace_back();
+    it.choice = &choice;
+    it.degree = place->second;
+    it.plans = std::move(plans);
+    for (std::size_t plan = 0; plan < it.plans.size(); ++plan) add_plan(choice, it, plan);
+  }
+  void add_plan(const device_choice& choice, const family& of, std::size_t index)
+  {
+    const parallel_plan& plan = of.plans[index];
+    constexpr double none = std::numeric_limits<double>::infinity();
+    if (!are_all_added_) return reject("not looked at: the search was stopped", none, plan, {});
+    try {
+      const std::tuple form{plan.tensor, plan.all_parts(), plan.micro_batch, plan.recomputes};
+      if (form_of_parts_ != form) {
+        parts_ = parts_of(model_, plan);
+        form_of_parts_ = form;
+      }
+      const double seconds = choice.bound.of(plan, parts_);
+      if (const memory_proof memory = choice.bound.memory_of(plan, parts_); !memory.fits)
+        return reject(memory.why_class, seconds, plan, memory.why_not);
+      degrees_[of.degree].open.insert({seconds, families_.size() - 1, index});
+    } catch (const size_overflow& why) {
+      reject("more work or bytes than 64 bits count", none, plan, why.what());
+    }
+  }
 
   [[nodiscard]] parallel_plan& plan_of(const open_plan& it) { return families_[it.family].plans[it.plan]; }
-  /// An open plan may be among the best. @pre locked
-  [[nodiscard]] bool may_go_on() const
+  [[nodiscard]] degree& degree_of(const open_plan& it) { return degrees_[families_[it.family].degree]; }
+  /// The degrees of the open plan with the least seconds. @pre locked
+  /// @return   null where no plan is open
+  [[nodiscard]] degree* least(bool without_proof)
   {
-    return !open_.empty() &&
-           (found_.best.size() < effort_.best || open_.begin()->seconds <= found_.best.back().time.step);
+    degree* found = nullptr;
+    for (degree& it : degrees_) {
+      if (it.open.empty() || (without_proof && (it.is_proven || it.dives >= most_dives))) continue;
+      if (found == nullptr || *it.open.begin() < *found->open.begin()) found = &it;
+    }
+    return found;
+  }
+  [[nodiscard]] double slowest_of_best() const
+  {
+    return found_.best.size() < effort_.best ? std::numeric_limits<double>::infinity() : found_.best.back().time.step;
+  }
+  /// An open plan may be among the best. @pre locked
+  [[nodiscard]] bool may_go_on()
+  {
+    const degree* const it = least(false);
+    return it != nullptr && it->open.begin()->seconds <= slowest_of_best();
+  }
+  /// @pre locked
+  [[nodiscard]] double bound()
+  {
+    double seconds = found_.best.empty() ? std::numeric_limits<double>::infinity() : found_.best.front().time.step;
+    if (const degree* const it = least(false)) seconds = std::min(seconds, it->open.begin()->seconds);
+    for (const double it : at_work_) seconds = std::min(seconds, it);
+    return are_all_added_ ? seconds : 0;
   }
 
   [[nodiscard]] const char* why_left(const open_plan& it) const
   {
-    if (found_.best.size() < effort_.best || it.seconds <= found_.best.back().time.step)
-      return "not looked at: the search was stopped";
+    if (it.seconds <= slowest_of_best()) return "not looked at: the search was stopped";
     return it.is_simulated ? "slower than the best, simulated" : "slower than the best, by the free bound";
   }
 
@@ -204,62 +293,106 @@ class plan_search {
   {
     std::unique_lock lock{mutex_};
     try {
-      while (!error_ && !effort_.stop.stop_requested()) {
+      while (!error_ && !is_stopped()) {
         if (!may_go_on()) {
-          if (working_ == 0) break;
+          if (at_work_.empty()) break;
           changed_.wait(lock);  // what others work on may come back
           continue;
         }
-        const open_plan next = *open_.begin();
-        open_.erase(open_.begin());
-        ++working_;
+        degree* const unproven = ++turns_ % 2 == 1 ? least(true) : nullptr;
+        const bool dives = unproven != nullptr &&
+                           (found_.best.empty() || unproven->open.begin()->seconds < found_.best.front().time.step);
+        degree& from = dives ? *unproven : *least(false);
+        if (dives) ++from.dives;
+        const open_plan next = *from.open.begin();
+        from.open.erase(from.open.begin());
+        const auto at_work = at_work_.insert(next.seconds);
         lock.unlock();
-        next.is_simulated ? prove(next) : simulate(next);
+        const bool is_whole = look_at(next, dives);
         lock.lock();
-        --working_;
+        at_work_.erase(at_work);
+        if (!is_whole) from.open.insert(next);
         tell();
         changed_.notify_all();
       }
     } catch (...) {
       if (!lock.owns_lock()) lock.lock();
-      --working_;
       if (!error_) error_ = std::current_exception();
     }
     changed_.notify_all();
   }
+  [[nodiscard]] bool is_stopped() { return found_.simulated >= effort_.simulations || effort_.stop.is_wanted(); }
 
-  void simulate(const open_plan& it)
+  /// @param dives   rehearse it too, whatever its time   @return   false where the search was stopped meanwhile
+  [[nodiscard]] bool look_at(open_plan it, bool dives)
+  {
+    try {
+      if (!it.is_simulated) {
+        if (!simulate(it)) return true;
+        if (!dives) {
+          const std::scoped_lock lock{mutex_};
+          degree_of(it).open.insert(it);
+          return true;
+        }
+      }
+      prove(it);
+      return true;
+    } catch (const pipeline::interrupted&) {
+      return false;
+    }
+  }
+
+  /// The seconds of a plan on its devices, with the least bytes that come and go there.
+  [[nodiscard]] double seconds_of(const parallel_plan& plan, const std::vector<least_memory>& memory) const
+  {
+    std::vector<moved_bytes> moved;
+    for (std::uint32_t stage = 0; stage < plan.stages; ++stage)
+      moved.push_back(
+          least_moved(plan, memory[stage], room_of_stage(whole_, plan, stage, effort_.beside)[tier::device]));
+    return latency_.of(plan, moved).step;
+  }
+
+  /// @return   false where its schedule cannot be
+  [[nodiscard]] bool simulate(open_plan& it)
   {
     family& of = families_[it.family];
-    parallel_plan plan = plan_of(it);
-    std::call_once(of.is_placed, [&] { of.places = places_of_family(plan); });
-    double least = std::numeric_limits<double>::infinity();
+    parallel_plan plan = of.plans[it.plan];
+    std::call_once(of.is_placed, [&] { of.places = places_of_family(*of.choice, plan); });
+    const std::vector<least_memory> memory = least_memory_of(plan, parts_of(model_, plan));
+    const auto seconds_on = [&](const parallel_plan& placed) { return seconds_of(placed, memory); };
+    double shortest = std::numeric_limits<double>::infinity();
     std::vector<std::uint32_t> best;
     const std::uint32_t groups = plan.stages * plan.replicas;
     const bool is_small = groups > all_tried && groups <= small_cluster && of.places.size() > 1;
     try {
+      (void)with_few_micro_batches(plan, model_);  // too many for a rehearsal are too many here
       for (const std::vector<std::uint32_t>& devices : of.places) {
         plan.devices = devices;
-        const double seconds = is_small ? improve_places(latency_, plan, simulations_of_small) : latency_.of(plan).step;
-        if (seconds >= least) continue;
-        least = seconds;
+        const double seconds = is_small ? improve_places(plan, simulations_of_small, seconds_on) : seconds_on(plan);
+        if (seconds >= shortest) continue;
+        shortest = seconds;
         best = plan.devices;
       }
     } catch (const config_error& why) {
       const std::scoped_lock lock{mutex_};
-      return reject("the schedule cannot be", it.seconds, plan, why.what());
+      reject("the schedule cannot be", it.seconds, plan, why.what());
+      return false;
     }
     const std::scoped_lock lock{mutex_};
-    plan_of(it).devices = best;
-    open_.insert({least, it.family, it.plan, true, false});
+    of.plans[it.plan].devices = best;
+    it.seconds = std::max(shortest, it.seconds);
+    it.is_simulated = true;
     ++found_.simulated;
+    return true;
   }
 
   /// The same for all plans of a family, however many parts a stage has.
-  [[nodiscard]] std::vector<std::vector<std::uint32_t>> places_of_family(parallel_plan plan) const
+  [[nodiscard]] std::vector<std::vector<std::uint32_t>> places_of_family(const device_choice& choice,
+                                                                         parallel_plan plan) const
   {
     plan.parts = 1;
     plan.recomputes = false;
+    plan.devices = choice.devices;
     return group_places{whole_, plan, parts_of(model_, plan)}.promising(effort_.places);
   }
 
@@ -267,42 +400,65 @@ class plan_search {
   {
     const parallel_plan plan = plan_of(it);
     const std::uint32_t batches = plan.schedule == schedule_kind::two_versions ? 3 : 1;
-    const planned_work work = work_of(model_, plan, latency_.typical_seconds(plan), batches);
-    found_plan fresh{
-        .plan = plan, .time = {}, .bound = free_bound{whole_}.of(plan, parts_of(model_, plan)), .memory = {}};
+    const auto work_for = [&](const parallel_plan& each) {
+      return work_of(model_, each, latency_.typical_seconds(plan), batches, effort_.stop);
+    };
+    const parallel_plan few = with_few_micro_batches(plan, model_);
+    const planned_work work = work_for(few);
+    found_plan fresh{.plan = plan,
+                     .time = {},
+                     .bound = families_[it.family].choice->bound.of(plan, parts_of(model_, plan)),
+                     .memory = {}};
     fresh.memory = refuse_by_leases(whole_, work, effort_.beside);
     const bool needs_rehearsal = fresh.memory.fits;
     if (needs_rehearsal) fresh.memory = prove_memory(whole_, work, effort_.beside, refused_stages::are_left_out);
+    if (fresh.memory.fits && few.micro_batches < plan.micro_batches && lacks_room(plan, fresh.memory)) {
+      fresh.has_exact_memory = plan.micro_batches <= most_rehearsed(model_, plan);
+      if (fresh.has_exact_memory)
+        fresh.memory = prove_memory(whole_, work_for(plan), effort_.beside, refused_stages::are_left_out);
+    }
     if (!fresh.memory.fits && !it.is_for_room && find_room(it, work)) return;
     if (fresh.memory.fits) fresh.time = latency_.of(plan, moved_by(whole_, plan, fresh.memory, effort_.beside));
     const std::scoped_lock lock{mutex_};
     found_.rehearsed += needs_rehearsal ? 1 : 0;
     if (!fresh.memory.fits) return reject(fresh.memory.why_class, it.seconds, plan, fresh.memory.why_not);
+    degree_of(it).is_proven = true;
     keep(std::move(fresh));
+  }
+
+  /// A device of the plan has not room for all that works there. @param proof   that fits
+  [[nodiscard]] bool lacks_room(const parallel_plan& plan, const memory_proof& proof) const
+  {
+    for (std::uint32_t stage = 0; stage < plan.stages; ++stage)
+      if (room_of_stage(whole_, plan, stage, effort_.beside)[tier::device] < proof.stages[stage].everything)
+        return true;
+    return false;
   }
 
   /// Puts a plan back with the fastest places whose devices have the bytes that its stages need: a stage may need a
   /// node that has more. @return   there are such places
   [[nodiscard]] bool find_room(const open_plan& it, const planned_work& work)
   {
-    parallel_plan plan = work.plan;
+    parallel_plan plan = plan_of(it);
+    const std::vector<std::uint32_t> there = families_[it.family].choice->devices;
     const std::uint32_t groups = plan.stages * plan.replicas;
     const auto least = [](const cluster_node& node) { return node.device_bytes; };
     if (groups > most_tried || std::ranges::min(whole_.nodes, {}, least).device_bytes ==
                                    std::ranges::max(whole_.nodes, {}, least).device_bytes)
       return false;
     const memory_proof needs = prove_memory(whole_, work, effort_.beside);
+    const std::vector<least_memory> memory = least_memory_of(plan, parts_of(model_, plan));
     rank_placement order = identity_placement(groups);
     std::vector<std::uint32_t> best;
     double seconds = std::numeric_limits<double>::infinity();
     do {
       for (std::uint32_t rank = 0; rank < plan.ranks(); ++rank)
-        plan.devices[rank] = order[rank / plan.tensor] * plan.tensor + rank % plan.tensor;
+        plan.devices[rank] = there[order[rank / plan.tensor] * plan.tensor + rank % plan.tensor];
       const auto lacks = [&](std::uint32_t stage) {
         return room_of_stage(whole_, plan, stage, effort_.beside)[tier::device] < needs.stages[stage].smallest_device;
       };
       if (std::ranges::any_of(std::views::iota(0U, plan.stages), lacks)) continue;
-      if (const double of_order = latency_.of(plan).step; of_order < seconds) {
+      if (const double of_order = seconds_of(plan, memory); of_order < seconds) {
         seconds = of_order;
         best = plan.devices;
       }
@@ -310,7 +466,7 @@ class plan_search {
     if (best.empty()) return false;
     const std::scoped_lock lock{mutex_};
     plan_of(it).devices = best;
-    open_.insert({std::max(seconds, it.seconds), it.family, it.plan, true, true});
+    degree_of(it).open.insert({std::max(seconds, it.seconds), it.family, it.plan, true, true});
     return true;
   }
 
@@ -344,26 +500,35 @@ class plan_search {
     const double seconds = std::chrono::duration<double>{clock::now() - begin_}.count();
     if (!effort_.tell || seconds < told_ + 0.2) return;
     told_ = seconds;
-    const double most =
-        found_.best.size() < effort_.best ? std::numeric_limits<double>::infinity() : found_.best.back().time.step;
     std::uint64_t left = 0;
-    for (const open_plan& it : open_) left += !it.is_simulated && it.seconds <= most ? 1 : 0;
+    for (const degree& each : degrees_)
+      for (const open_plan& it : each.open) left += !it.is_simulated && it.seconds <= slowest_of_best() ? 1U : 0U;
     const std::uint64_t done = found_.simulated + 1;
-    effort_.tell({found_.simulated, found_.simulated + left, seconds,
-                  seconds / static_cast<double>(done) * static_cast<double>(left)});
+    search_progress now{.done = found_.simulated, .of = found_.simulated + left, .seconds = seconds};
+    now.seconds_left = seconds / static_cast<double>(done) * static_cast<double>(left);
+    if (!found_.best.empty()) now.best = found_.best.front().time.step;
+    now.bound = bound();
+    effort_.tell(now);
   }
 
   const cluster& whole_;
   const trained_model& model_;
+  const plan_space& space_;
   const plan_search_effort& effort_;
-  step_latency latency_;
-  std::deque<family> families_;
   clock::time_point begin_;
+  step_latency latency_;
+  std::deque<device_choice> choices_;
+  std::deque<family> families_;
+  std::map<std::tuple<std::size_t, std::uint32_t, std::uint32_t>, std::size_t> degree_of_;
+  std::tuple<std::uint32_t, std::uint32_t, std::uint64_t, bool> form_of_parts_{};  // all plans of this form have these
+  std::vector<model_part> parts_;
 
   std::mutex mutex_;  // of all below, and of the devices of plans
   std::condition_variable changed_;
-  std::set<open_plan> open_;
-  std::size_t working_ = 0;
+  std::deque<degree> degrees_;
+  std::multiset<double> at_work_;  // seconds of plans that are looked at
+  std::uint64_t turns_ = 0;
+  bool are_all_added_ = true;
   plan_search_result found_;
   std::map<std::string, rejected_plans> rejected_;
   double told_ = 0;
@@ -374,12 +539,14 @@ class plan_search {
 
 /// Finds the fastest plans of a space that fit a cluster.
 ///
-/// A plan is left out without a simulation only where its free bound is above the times of the best plans, so these are
-/// never cut off. A plan whose simulated time is good enough is rehearsed: it stays if each of its ranks has the bytes
-/// that it needs. Where a device has not room for all that works there, the bytes that come and go lengthen its runs.
+/// A plan is left out without a simulation only where its free bound is above the times of the best plans, or where its
+/// least bytes are more than the largest device and host have. So the best plans are never cut off. A plan whose
+/// simulated time is good enough is rehearsed: it stays if each of its ranks has the bytes that it needs. Where a
+/// device has not room for all that works there, the bytes that come and go lengthen its runs: the bound and the first
+/// simulation know the least of them. Plans may leave devices idle, see device_choices.
 ///
-/// The best plans do not depend on the number of threads, nor on their speed. Counts of rejected plans may: threads
-/// look at some plans that a single one need not.
+/// The best plans of a whole search do not depend on the number of threads, nor on their speed. Counts of rejected
+/// plans may: threads look at some plans that a single one need not.
 ///
 ///     plan_search_result found = find_plans(whole, shape, {.rows = 512}, {.threads = 2});
 ///     if (found.best.empty()) std::cerr << found.rejected.front().example << '\n';

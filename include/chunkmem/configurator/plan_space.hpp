@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/configurator/cluster.hpp>
 #include <chunkmem/configurator/parallel_plan.hpp>
+#include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/workload/transformer.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -55,7 +59,7 @@ namespace detail {
 
 /// Schedules and parts of a stage that a family can have.
 [[nodiscard]] inline std::vector<parallel_plan> scheduled(const parallel_plan& start, const plan_space& space,
-                                                          const workload::transformer_shape& shape)
+                                                          const trained_model& model)
 {
   std::vector<parallel_plan> all;
   const auto wants = [&](schedule_kind kind) {
@@ -71,7 +75,7 @@ namespace detail {
     if (is_interleaved && space.most_parts < 2) continue;
     const std::uint32_t most = is_interleaved ? space.most_parts : plan.schedule == schedule_kind::zb_v ? 2 : 1;
     for (plan.parts = most == 1 ? 1 : 2; plan.parts <= most; ++plan.parts)
-      if (std::uint64_t{plan.parts} * plan.stages <= shape.layers) all.push_back(plan);
+      if (std::uint64_t{plan.parts} * plan.stages <= model.units()) all.push_back(plan);
   }
   return all;
 }
@@ -93,25 +97,59 @@ inline void append_variants(std::vector<parallel_plan>& plans, const parallel_pl
 
 }  // namespace detail
 
-/// Every way to divide a batch and a model over all devices: degrees whose product is their number, each micro-batch
-/// that divides the rows of a replica, each schedule with up to `most_parts` parts, recompute, states on the host, and
-/// ZeRO 1 to 3. Ranks that share layers divide the heads.
+/// The devices that plans may use: all of them, and fewer, since a slow device or link can cost more than it gives.
+///
+/// Nodes leave in the order of their speed, the slowest first; of equal nodes so many stay that their number is a power
+/// of two. Of a cluster of at most eight devices any number stays.
+///
+///     for (const std::vector<std::uint32_t>& devices : device_choices(whole)) ...
+///
+/// @return   ascending numbers of devices; all devices first   Cost: O(devices log devices)
+[[nodiscard]] inline std::vector<std::vector<std::uint32_t>> device_choices(const cluster& whole)
+{
+  constexpr std::uint32_t few = 8;
+  const auto speed = [&](std::uint32_t node) { return whole.nodes[node].device_flops_per_second; };
+  std::vector<std::uint32_t> order(whole.nodes.size());
+  std::iota(order.begin(), order.end(), 0U);
+  std::ranges::stable_sort(order, std::greater{}, speed);
+  std::vector<std::uint32_t> first_of(whole.nodes.size(), 0);
+  for (std::size_t node = 1; node < first_of.size(); ++node)
+    first_of[node] = first_of[node - 1] + whole.nodes[node - 1].devices;
+  std::vector<std::vector<std::uint32_t>> all;
+  std::vector<std::uint32_t> used;
+  for (std::size_t count = 1; count <= order.size(); ++count) {
+    const std::uint32_t node = order[count - 1];
+    for (std::uint32_t device = 0; device < whole.nodes[node].devices; ++device) {
+      if (whole.ranks() <= few && !used.empty()) all.push_back(used);
+      used.push_back(first_of[node] + device);
+    }
+    const bool is_last = count == order.size();
+    if (is_last || (whole.ranks() > few && (std::has_single_bit(count) || speed(order[count]) < speed(node))))
+      all.push_back(used);
+  }
+  std::ranges::reverse(all);
+  for (std::vector<std::uint32_t>& it : all) std::ranges::sort(it);
+  return all;
+}
+
+/// Every way to divide a batch and a model over a number of devices: degrees whose product is their number, each
+/// micro-batch that divides the rows of a replica, each schedule with up to `most_parts` parts, recompute, states on
+/// the host, and ZeRO 1 to 3. Ranks that share layers divide the heads.
 ///
 /// A recomputed part has no schedule that divides backward runs: their second half reads what is not kept.
-/// @param devices   of the cluster
+/// @param devices   that have a rank each
 /// @throws config_error   no rows, or nothing divides the devices
 /// Cost: O(plans), of which there are some ten thousand for 1,024 devices
-[[nodiscard]] inline std::vector<plan_family> families_of(const plan_space& space,
-                                                          const workload::transformer_shape& shape,
+[[nodiscard]] inline std::vector<plan_family> families_of(const plan_space& space, const trained_model& model,
                                                           std::uint32_t devices)
 {
   if (space.rows == 0) throw config_error{"a batch of 0 rows (give one or more)"};
   std::vector<plan_family> all;
   for (const std::uint64_t tensor : detail::divisors_of(devices)) {
-    if ((tensor > 1 && !space.with_tensor) || shape.heads % tensor != 0 || shape.kv_heads % tensor != 0) continue;
+    if ((tensor > 1 && !space.with_tensor) || !model.has_degree(static_cast<std::uint32_t>(tensor))) continue;
     for (const std::uint64_t stages : detail::divisors_of(devices / tensor)) {
       const std::uint64_t replicas = devices / tensor / stages;
-      if (stages > shape.layers || space.rows % replicas != 0) continue;
+      if (stages > model.units() || space.rows % replicas != 0) continue;
       for (const std::uint64_t rows : detail::divisors_of(space.rows / replicas)) {
         parallel_plan start;
         start.tensor = static_cast<std::uint32_t>(tensor);
@@ -120,15 +158,15 @@ inline void append_variants(std::vector<parallel_plan>& plans, const parallel_pl
         start.micro_batch = rows;
         start.micro_batches = static_cast<std::uint32_t>(space.rows / replicas / rows);
         plan_family family;
-        for (const parallel_plan& plan : detail::scheduled(start, space, shape))
+        for (const parallel_plan& plan : detail::scheduled(start, space, model))
           detail::append_variants(family.plans, plan);
         if (!family.plans.empty()) all.push_back(std::move(family));
       }
     }
   }
   if (all.empty())
-    throw config_error{error_text{} << "chunkmem: no plan divides " << space.rows << " rows, " << shape.layers
-                                    << " layers and " << shape.heads << " heads over " << devices
+    throw config_error{error_text{} << "chunkmem: no plan divides " << space.rows << " rows, " << model.units()
+                                    << " layers and " << model.shape.heads << " heads over " << devices
                                     << " devices (give rows, layers or heads that can be divided so)"};
   return all;
 }

@@ -63,6 +63,7 @@ using replicated_model = sharded_model<Backend, Ranks, gradient::separate, place
 ///     planned_rank rank{m, work, stage};
 ///     const memory_requirement need = m.rehearse([&] { rank.take_all(boundaries); });  // bytes of boundary_buffers
 ///
+/// Before each step it looks at the interruption of its work, and throws pipeline::interrupted where this is wanted.
 /// @tparam Model   lone_model or replicated_model   @threads   one caller
 /// Cost: that of an access of the manager for each weight of a run
 template <class Model>
@@ -78,8 +79,9 @@ class planned_rank {
       if (work.schedule.gradient_sets > 1) next_.emplace(m, dtype::bfloat16);
     for (std::uint32_t part = 0; part < work.schedule.part_count(); ++part) {
       if (work.schedule.owners[part] != stage) continue;
+      std::vector<tensor<bf16>>& weights = parts_[part];       // none where a part has no weights
       for (const std::uint64_t elements : work.tensors[part])  // replicas add parts up one by one
-        parts_[part].push_back(m.template add<bf16>({elements}, role::parameter, group_id{has_replicas ? part : 0}));
+        weights.push_back(m.template add<bf16>({elements}, role::parameter, group_id{has_replicas ? part : 0}));
     }
     m.use(adam_);
   }
@@ -138,6 +140,7 @@ class planned_rank {
 
   void take(const operation& step)
   {
+    work_.stop.look();
     using enum pipeline::operation_kind;
     switch (step.kind) {
       case forward: run_forward(step); break;

@@ -6,12 +6,15 @@
 #include <chunkmem/configurator/parallel_plan.hpp>
 #include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/pipeline/interruption.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
 #include <chunkmem/pipeline/replay_memory.hpp>
 #include <chunkmem/pipeline/schedule_generator.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <numeric>
 #include <utility>
@@ -32,6 +35,10 @@ struct planned_work {
   /// by part: inputs, and what runs save and work with; model data is in chunks, and counts nothing here
   std::vector<pipeline::part_memory> parts;
   bytes chunk{};  ///< of model data
+  /// by stage: what a rank holds on its device beside all of this, from the begin to the end: of weights and gradients
+  /// of 4 bytes those that chunks have not, which have 2 of each and masters
+  std::vector<bytes> beside{};
+  pipeline::interruption stop{};  ///< ranks look at it before each step
 
   /// Of the boundaries between parts, as boundary_buffers wants them.
   [[nodiscard]] std::vector<bytes> inputs() const
@@ -58,26 +65,93 @@ struct planned_work {
   return align_up(frame_limits::largest_of_body(sizes), bytes{grain});
 }
 
-/// The work of a plan. @param batches   of the schedule
+namespace detail {
+
+/// Of weights and gradients of 4 bytes those that chunks have not. These have 2 of each number, and masters of 4, which
+/// a trainer with such weights does without.
+[[nodiscard]] inline bytes beside_chunks(const trainer_traits& trainer, const parallel_plan& plan,
+                                         std::uint64_t parameters)
+{
+  const auto share = [&](bool is_divided) {
+    return is_divided ? parameters / plan.replicas + (parameters % plan.replicas > 0 ? 1 : 0) : parameters;
+  };
+  bytes all{};
+  if (trainer.gradient_bytes == 4) all += bytes{2} * share(plan.zero > 1);
+  if (trainer.weight_bytes == 4) all += bytes{2} * share(plan.zero > 2);
+  if (trainer.weight_bytes == 4 && !plan.states_on_host) all -= bytes{4} * share(plan.zero > 0);
+  return all;
+}
+
+}  // namespace detail
+
+/// Micro-batches with which a stage of so many shows what its ranks need: a beginning, one that repeats, and an end.
+[[nodiscard]] constexpr std::uint32_t few_micro_batches(std::uint32_t stages) noexcept
+{
+  return 6 * stages + 2;
+}
+
+/// Micro-batches that a rehearsal has at most: it takes a few seconds for these. Cost: O(tensors)
+[[nodiscard]] inline std::uint32_t most_rehearsed(const trained_model& model, const parallel_plan& plan)
+{
+  constexpr std::size_t reads = std::size_t{1} << 17;  // of weights in all micro-batches
+  std::size_t tensors = 0;
+  for (const std::vector<std::uint64_t>& part : tensors_of_parts(model, plan)) tensors += part.size();
+  return static_cast<std::uint32_t>(reads / std::max(tensors, std::size_t{1}));
+}
+
+/// The plan with as many micro-batches as a rehearsal takes a second for: all of a small model. More of them repeat the
+/// same steps, with the same leases and chunks. Of gpipe, zb-v and 2bw all stay: their number counts there.
+///
+///     const parallel_plan rehearsed = with_few_micro_batches(plan, model);
+///     const memory_proof proof = prove_memory(whole, work_of(model, rehearsed, seconds));
+///
+/// A device with room for all chunks and leases is proven so. On a smaller one the chunks that stay may change from one
+/// micro-batch to the next, for long: a plan with more of them may need some chunks more there.
+/// @throws config_error   all of them stay, and are more than most_rehearsed   Cost: O(tensors)
+[[nodiscard]] inline parallel_plan with_few_micro_batches(parallel_plan plan, const trained_model& model)
+{
+  const std::uint32_t most = most_rehearsed(model, plan);
+  using enum schedule_kind;
+  if (plan.schedule == gpipe || plan.schedule == zb_v || plan.schedule == two_versions) {
+    if (plan.micro_batches <= most) return plan;
+    throw config_error{error_text{} << "chunkmem: " << plan.micro_batches << " micro-batches of "
+                                    << name_of(plan.schedule) << " are too many for a rehearsal: at most " << most
+                                    << " of this model take a few seconds (give a micro-batch more rows)"};
+  }
+  const std::uint32_t few = std::max(few_micro_batches(plan.stages), most / 8);
+  const std::uint32_t unit = plan.schedule == interleaved ? plan.stages : 1;
+  if (plan.micro_batches > few) plan.micro_batches = few + (plan.micro_batches - few) % unit;
+  return plan;
+}
+
+/// The work of a plan. @param batches   of the schedule   @param stop   for the schedule, and for ranks
 /// @throws config_error   no such shape, or a schedule that cannot be; size_overflow
+/// @throws pipeline::interrupted   the caller wants this
 /// Cost: O(steps of the schedule + tensors)
 [[nodiscard]] inline planned_work work_of(const trained_model& model, const parallel_plan& plan,
-                                          const pipeline::pass_seconds& seconds, std::uint32_t batches = 1)
+                                          const pipeline::pass_seconds& seconds, std::uint32_t batches = 1,
+                                          const pipeline::interruption& stop = {})
 {
   planned_work work{.plan = plan,
-                    .schedule = schedule_of(plan, seconds, batches),
-                    .tensors = tensors_of_parts(model.shape, plan),
+                    .schedule = schedule_of(plan, seconds, batches, stop),
+                    .tensors = tensors_of_parts(model, plan),
                     .parts = {},
-                    .chunk = {}};
+                    .chunk = {},
+                    .beside = {},
+                    .stop = stop};
   work.chunk = planned_chunk(work.tensors, plan.replicas);
-  const bytes tokens = bytes{sizeof(std::uint32_t)} * plan.micro_batch * model.shape.sequence;
+  bytes input = model.profile ? model.profile->input_of_row * plan.micro_batch
+                              : bytes{sizeof(std::uint32_t)} * plan.micro_batch * model.shape.sequence;
+  work.beside.resize(plan.stages);
   for (const model_part& it : parts_of(model, plan)) {
+    work.beside[work.schedule.owners[work.parts.size()]] += detail::beside_chunks(model.trainer, plan, it.parameters);
     pipeline::part_memory memory;
-    memory.input = work.parts.empty() ? tokens : it.boundary;
+    memory.input = input;
     memory.saved = it.kept;
     memory.kept_for_weights = it.kept;  // gradients of weights read what gradients of inputs read
     memory.forward_working = memory.backward_working = it.working;
     work.parts.push_back(memory);
+    input = it.boundary;
   }
   return work;
 }

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -33,9 +34,11 @@ class group_places {
   using devices_type = std::vector<std::uint32_t>;
 
   /// @param whole   outlives this   @param parts   of the plan
+  /// @param plan    its devices are placed, in any order; without devices the first ones of the cluster are
   group_places(const cluster& whole, const parallel_plan& plan, const std::vector<model_part>& parts)
       : whole_{whole},
         node_of_{whole.nodes_of_ranks()},
+        devices_{plan.devices.empty() ? identity_placement(plan.ranks()) : plan.devices},
         tensor_{plan.tensor},
         transfers_{.stages = plan.stages,
                    .replicas = plan.replicas,
@@ -43,6 +46,7 @@ class group_places {
                    .round_trips = static_cast<double>(plan.micro_batches) / plan.stages},
         links_{groups()}
   {
+    std::ranges::sort(devices_);
     std::uint64_t parameters = 0;
     for (const model_part& it : parts) parameters = std::max(parameters, it.parameters);
     transfers_.gradients = bytes{2 * plan.parts * parameters};
@@ -52,8 +56,9 @@ class group_places {
   }
 
   /// The ways that are worth a simulation. Few groups have every order. Others have three: stages of a pipeline near to
-  /// each other, replicas of a stage near to each other, and the best one of `place_ranks`. Equal devices with equal
-  /// links have one order. Cost: that of place_ranks for as many nodes as there are groups
+  /// each other, replicas of a stage near to each other, and the best one of `place_ranks`. Where speeds differ, two
+  /// more have groups of like speed in one pipeline, and in one stage. Equal devices with equal links have one order.
+  /// Cost: that of place_ranks for as many nodes as there are groups
   [[nodiscard]] std::vector<devices_type> promising(const placement_effort& effort) const
   {
     const rank_placement in_order = identity_placement(groups());
@@ -64,12 +69,14 @@ class group_places {
       while (std::ranges::next_permutation(order).found) all.push_back(devices_of(order));
       return all;
     }
-    const rank_placement near = replicas_near(), found = place_ranks(links_, transfers_, effort).best.places;
-    if (near != in_order) all.push_back(devices_of(near));
-    if (found != in_order && found != near) all.push_back(devices_of(found));
+    const rank_placement fast_first = by_speed(in_order);
+    for (const rank_placement& it : {replicas_near(in_order), place_ranks(links_, transfers_, effort).best.places,
+                                     fast_first, replicas_near(fast_first)})
+      if (devices_type devices = devices_of(it); std::ranges::find(all, devices) == all.end())
+        all.push_back(std::move(devices));
     return all;
   }
-  /// The slowest way that `place_ranks` finds.
+  /// The way that `place_ranks` finds with the slowest links. Speeds of devices do not count.
   [[nodiscard]] devices_type worst(const placement_effort& effort) const
   {
     return devices_of(place_ranks(links_, transfers_, effort).worst.places);
@@ -79,20 +86,34 @@ class group_places {
   [[nodiscard]] std::uint32_t groups() const noexcept { return transfers_.stages * transfers_.replicas; }
   [[nodiscard]] std::uint32_t node(std::uint32_t group, std::uint32_t member) const
   {
-    return node_of_[group * tensor_ + member];
+    return node_of_[devices_[group * tensor_ + member]];
   }
   [[nodiscard]] devices_type devices_of(const rank_placement& group_of) const
   {
     devices_type devices;
     for (std::uint32_t rank = 0; rank < groups(); ++rank)
-      for (std::uint32_t member = 0; member < tensor_; ++member) devices.push_back(group_of[rank] * tensor_ + member);
+      for (std::uint32_t member = 0; member < tensor_; ++member)
+        devices.push_back(devices_[group_of[rank] * tensor_ + member]);
     return devices;
   }
-  [[nodiscard]] rank_placement replicas_near() const
+  /// Groups that follow each other become replicas of a stage.
+  [[nodiscard]] rank_placement replicas_near(const rank_placement& groups_in_order) const
   {
     rank_placement order(groups());
     for (std::uint32_t rank = 0; rank < groups(); ++rank)
-      order[rank] = rank % transfers_.stages * transfers_.replicas + rank / transfers_.stages;
+      order[rank] = groups_in_order[rank % transfers_.stages * transfers_.replicas + rank / transfers_.stages];
+    return order;
+  }
+  /// The fastest first. A group is as fast as its slowest device.
+  [[nodiscard]] rank_placement by_speed(rank_placement order) const
+  {
+    const auto flops = [&](std::uint32_t group) {
+      double slowest = whole_.nodes[node(group, 0)].device_flops_per_second;
+      for (std::uint32_t member = 1; member < tensor_; ++member)
+        slowest = std::min(slowest, whole_.nodes[node(group, member)].device_flops_per_second);
+      return slowest;
+    };
+    std::ranges::stable_sort(order, std::greater{}, flops);
     return order;
   }
   /// A transfer between two groups takes the slowest of the links between their members.
@@ -121,38 +142,65 @@ class group_places {
 
   const cluster& whole_;
   std::vector<std::uint32_t> node_of_;
+  devices_type devices_;  // that are placed, in the order of their numbers
   std::uint32_t tensor_;
   placed_transfers transfers_;
   link_matrix links_;
 };
 
-/// Exchanges the places of two groups of ranks that share layers, as long as the simulated step becomes shorter.
+/// Exchanges the places of two groups of ranks that share layers, as long as `cost(plan)` falls.
 ///
-///     const double seconds = improve_places(latency, plan, 1'000);
+///     const double seconds = improve_places(plan, 1'000, [&](const auto& it) { return latency.of(it).step; });
 ///
-/// @param most   simulations   @return   the seconds of a step of `plan`, with its new devices
-[[nodiscard]] inline double improve_places(const step_latency& latency, parallel_plan& plan, std::uint32_t most)
+/// @param most   calls of `cost`   @return   the cost of `plan`, with its new devices
+template <class Cost>
+[[nodiscard]] double improve_places(parallel_plan& plan, std::uint32_t most, Cost cost)
 {
   const std::uint32_t groups = plan.stages * plan.replicas;
   const auto exchange = [&](std::uint32_t one, std::uint32_t other) {
     for (std::uint32_t member = 0; member < plan.tensor; ++member)
       std::swap(plan.devices[one * plan.tensor + member], plan.devices[other * plan.tensor + member]);
   };
-  double best = latency.of(plan).step;
+  double best = cost(plan);
   std::uint32_t one = 0, other = 0;
-  for (std::uint32_t since = 0, tried = 0; since < groups * (groups - 1) / 2 && tried < most; ++since, ++tried) {
+  for (std::uint32_t since = 0, tried = 1; since < groups * (groups - 1) / 2 && tried < most; ++since, ++tried) {
     if (++other >= groups) other = ++one + 1;
     if (other >= groups) one = 0, other = 1;
     exchange(one, other);
-    const double seconds = latency.of(plan).step;
-    if (seconds < best) {
-      best = seconds;
+    const double next = cost(plan);
+    if (next < best) {
+      best = next;
       since = 0;
     } else {
       exchange(one, other);
     }
   }
   return best;
+}
+
+/// The seconds of the slowest places that are found by the clock of `seconds(plan)`. Few groups have every order tried.
+///
+///     const double worst = slowest_places(places, plan, 200, [&](const auto& it) { return latency.of(it).step; });
+///
+/// No place that `promising` names is slower, nor are the places of `plan`. @param places   of the plan
+/// @param most   simulations of the exchange   Cost: that of `promising`, `worst` and improve_places
+template <class Seconds>
+[[nodiscard]] double slowest_places(const group_places& places, parallel_plan plan, std::uint32_t most, Seconds seconds)
+{
+  const placement_effort effort{.trials = 24'000, .exact_nodes = 6};
+  std::vector<group_places::devices_type> tried = places.promising(effort);
+  tried.push_back(places.worst(effort));
+  parallel_plan slowest = plan;
+  double longest = seconds(plan);
+  for (group_places::devices_type& devices : tried) {
+    plan.devices = std::move(devices);
+    if (const double of_these = seconds(plan); of_these > longest) {
+      longest = of_these;
+      slowest = plan;
+    }
+  }
+  if (plan.stages * plan.replicas <= all_tried) return longest;
+  return -improve_places(slowest, most, [&](const parallel_plan& it) { return -seconds(it); });
 }
 
 }  // namespace configurator

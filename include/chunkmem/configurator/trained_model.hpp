@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/configurator/model_profile.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/workload/transformer.hpp>
 
 #include <cstdint>
+#include <optional>
+#include <utility>
 
 namespace chunkmem::inline v0 {
 
@@ -21,20 +25,51 @@ enum class sum_route : std::uint8_t {
 struct trainer_traits {
   std::uint32_t activation_bytes = 2;  ///< of a number between layers, and of those that runs keep
   sum_route sums = sum_route::ring;
+  std::uint32_t weight_bytes = 2;    ///< 2, with masters of 4 beside; or 4, without masters
+  std::uint32_t gradient_bytes = 2;  ///< of a number that replicas add up: 2 or 4, and not below `weight_bytes`
+  std::uint32_t tied_bytes = 2;      ///< of a number that copies of a tied table add up
+  bool fuses_attention = true;       ///< scores are never stored
+  bool hides_sums = false;           ///< sums of ZeRO 0 and 1 run under the last backward run, layer by layer
+
+  /// @throws config_error   a number has a size that no trainer has
+  constexpr void check() const
+  {
+    if (activation_bytes == 0) throw config_error{"a trainer whose activations have 0 bytes (give 2, or 4)"};
+    const auto is_size = [](std::uint32_t size) { return size == 2 || size == 4; };
+    if (!is_size(weight_bytes) || !is_size(gradient_bytes) || !is_size(tied_bytes) || gradient_bytes < weight_bytes)
+      throw config_error{
+          "a trainer whose weights or gradients have a size that none has (give weight_bytes and tied_bytes 2 or 4, "
+          "and gradient_bytes as many as weight_bytes, or 4)"};
+  }
 };
 
 /// A model, and the trainer that trains it.
 ///
 ///     const step_latency latency{whole, trained_model{shape, {.activation_bytes = 4}}};
 ///
-/// Where a trainer has the usual traits, its shape alone will do.
+/// Where a trainer has the usual traits, its shape alone will do. A model with a profile has the parts, times and bytes
+/// of the profile, and needs no shape: its plans are cut between parts of the profile.
 struct trained_model {
-  constexpr trained_model(const workload::transformer_shape& of, const trainer_traits& by = {}) : shape{of}, trainer{by}
+  trained_model(const workload::transformer_shape& of, const trainer_traits& by = {}) : shape{of}, trainer{by} {}
+  /// @throws config_error   the profile cannot be
+  explicit trained_model(model_profile measured, const trainer_traits& by = {},
+                         const workload::transformer_shape& of = {})
+      : shape{of}, trainer{by}, profile{std::move(measured)}
   {
+    profile->check();
+  }
+
+  /// Pieces between which a plan can be cut: layers of the shape, or parts of the profile.
+  [[nodiscard]] std::uint64_t units() const noexcept { return profile ? profile->parts.size() : shape.layers; }
+  /// So many ranks can share each layer: they divide its heads, or they were measured.
+  [[nodiscard]] bool has_degree(std::uint32_t tensor) const
+  {
+    return profile ? profile->has_degree(tensor) : shape.heads % tensor == 0 && shape.kv_heads % tensor == 0;
   }
 
   workload::transformer_shape shape;
   trainer_traits trainer;
+  std::optional<model_profile> profile{};
 };
 
 }  // namespace configurator

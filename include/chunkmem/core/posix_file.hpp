@@ -197,7 +197,8 @@ class replaced_file {
   void make()
   {
     for (unsigned index = 0; index < most_writers; ++index) {
-      std::string name = path_ + ".new" + (index == 0 ? "" : "-" + std::to_string(index));
+      std::string name = path_ + ".new";
+      if (index > 0) name.append("-").append(std::to_string(index));  // `+` of two texts: a false warning of g++ 12
       detail::descriptor file = made(name);
       if (!file.is_open()) continue;
       file_ = std::move(file);

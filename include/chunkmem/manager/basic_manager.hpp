@@ -176,12 +176,15 @@ class basic_manager {
   /// wait for the next step, which does them, and three times with `early_updates`, whose step has three ways.
   /// @param on   what pins and leases point to: with scratch bytes plain loops need no test of `rehearsing()`; see
   ///   rehearse_on
+  /// @param known   the answer of another manager with the same tensors, policies, capacities and step, as one in
+  ///   virtual time for this one: it is not searched again. Null: it is searched
   /// @throws config_error   the device or host capacity is too small for this step, or the placement refuses it
   /// @throws usage_error    scratch bytes for a device that the calling thread cannot address, or as a mistake in the
   ///   step
-  memory_requirement rehearse(call_ref<void()> step, rehearse_on on = rehearse_on::nothing)
+  memory_requirement rehearse(call_ref<void()> step, rehearse_on on = rehearse_on::nothing,
+                              const memory_requirement* known = nullptr)
   {
-    return rehearse_step(engine_, builder_, eviction_, step, on);
+    return rehearse_step(engine_, builder_, eviction_, step, on, known);
   }
   /// Inside `rehearse`: pins have no bytes, or scratch bytes.
   [[nodiscard]] bool rehearsing() const noexcept { return engine_.rehearsing().is_running(); }

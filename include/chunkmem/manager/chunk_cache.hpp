@@ -332,13 +332,8 @@ class chunk_cache {
   template <cache_mover Mover>
   void evict_all(Mover& mover)
   {
-    for (const chunk_id id : table_.chunk_ids()) {
-      if (!can_be_evicted(table_[id])) continue;
-      try {
-        evict(id, mover);
-      } catch (const out_of_memory&) {  // the host has no room: the chunk lives on the device alone
-      }
-    }
+    for (const chunk_id id : table_.chunk_ids())
+      if (can_be_evicted(table_[id])) leaves(id, mover);  // without room on the host it lives on the device alone
   }
 
   /// Gives up copies on the host that were not there `before`, and their frames, where the device has the bytes.
@@ -418,9 +413,17 @@ class chunk_cache {
   template <cache_mover Mover>
   void take_frames_below(chunk_id id, Mover& mover)
   {
-    if (table_[id].first_frame[tier::host] != chunk::nowhere) return;
+    if (!finds_frames_below(id, mover)) throw shortage_of_frames(tier::host, table_[id].frames);
+  }
+  /// @return   false where the host has no room for it, and nothing happened
+  template <cache_mover Mover>
+  bool finds_frames_below(chunk_id id, Mover& mover)
+  {
+    if (table_[id].first_frame[tier::host] != chunk::nowhere) return true;
     const frame_id first = host_frames_.find_frames(table_, id, [&](chunk_id victim) { reclaim(victim, mover); });
+    if (first == frame_pool::none) return false;
     place(tier::host, id, first, mover);
+    return true;
   }
 
   template <cache_mover Mover>
@@ -433,14 +436,25 @@ class chunk_cache {
 
   // A chunk leaves.
 
-  /// Its device frames become free, after a write-back where the bytes are wanted.
+  /// As `leaves`. @throws out_of_memory   the host has no room for it
   template <cache_mover Mover>
   void evict(chunk_id id, Mover& mover)
   {
-    if (table_[id].live > 0 && !table_[id].is_valid(tier::host)) save(id, mover);
+    if (!leaves(id, mover)) throw shortage_of_frames(tier::host, table_[id].frames);
+  }
+  /// Its device frames become free, after a write-back where the bytes are wanted.
+  /// @return   false where the host has no room for it, and it stays: trials of a small host ask this very often
+  template <cache_mover Mover>
+  bool leaves(chunk_id id, Mover& mover)
+  {
+    if (table_[id].live > 0 && !table_[id].is_valid(tier::host)) {
+      if (!finds_frames_below(id, mover)) return false;
+      save(id, mover);
+    }
     mover.evicted(id, table_[id], tier::device);
     candidates_.touch(id, table_[id]);
     vacate(tier::device, id, mover, true);
+    return true;
   }
 
   /// Its device frames become free, and their bytes are worth nothing.
@@ -479,29 +493,14 @@ class chunk_cache {
       if (where == tier::device) free_order_.freed(frame, in_use, candidates_.clock());
   }
 
-  /// Evicts it. @return   false where the host has no room for it, and it stays
-  template <cache_mover Mover>
-  bool leaves(chunk_id id, Mover& mover)
-  {
-    try {
-      evict(id, mover);
-      return true;
-    } catch (const out_of_memory&) {
-      return false;
-    }
-  }
-
   /// Evicts the victim; where the host has no room for it, a chunk that needs none. O(chunks) in that case.
   template <cache_mover Mover>
   void evict_or_clean(chunk_id victim, Mover& mover)
   {
-    try {
-      return evict(victim, mover);
-    } catch (const out_of_memory&) {
-      for (const chunk_id id : table_.chunk_ids())
-        if (can_be_evicted(table_[id]) && table_[id].is_valid(tier::host)) return evict(id, mover);
-      throw;
-    }
+    if (leaves(victim, mover)) return;
+    for (const chunk_id id : table_.chunk_ids())
+      if (can_be_evicted(table_[id]) && table_[id].is_valid(tier::host)) return evict(id, mover);
+    throw shortage_of_frames(tier::host, table_[victim].frames);
   }
 
   // Frames on the device.
@@ -517,7 +516,7 @@ class chunk_cache {
     const frame_id first = space(tier::device).pool().lowest(1);
     if (first != frame_pool::none && !is_spared(first, now)) return first;
     const chunk_id victim = candidates_.victim(now, table_.all());
-    if (victim == chunk_id::none) throw shortage_of_frames(1);
+    if (victim == chunk_id::none) throw shortage_of_frames(tier::device, 1);
     evict_or_clean(victim, mover);
     return space(tier::device).pool().lowest(1);
   }
@@ -534,7 +533,7 @@ class chunk_cache {
                                         [&](chunk_id id) { return candidates_.is_named(id) ? 1U : impossible_run; });
       return first != frame_pool::none;
     });
-    if (first == frame_pool::none) throw shortage_of_frames(count);
+    if (first == frame_pool::none) throw shortage_of_frames(tier::device, count);
     for (frame_id frame = first; frame < first + count; frame = frame + 1)
       if (const chunk_id occupant = device.occupant(frame); table_.has(occupant)) evict(occupant, mover);
     return first;
@@ -590,7 +589,7 @@ class chunk_cache {
     });
     if (below == chunk_id::none) {
       if (const frame_id first = pool.lowest(1); first != frame_pool::none) return first;
-      if (victim == chunk_id::none) throw shortage_of_frames(1);
+      if (victim == chunk_id::none) throw shortage_of_frames(tier::device, 1);
       below = victim;
     }
     evict_or_clean(below, mover);
@@ -704,9 +703,9 @@ class chunk_cache {
            chunk_state.first_frame[tier::host] != chunk::nowhere;
   }
 
-  [[nodiscard]] out_of_memory shortage_of_frames(std::uint32_t count) const
+  [[nodiscard]] out_of_memory shortage_of_frames(tier where, std::uint32_t count) const
   {
-    return out_of_memory{table_.shortage(tier::device, count * space(tier::device).frame_bytes())};
+    return out_of_memory{table_.shortage(where, count * space(where).frame_bytes())};
   }
 
   chunk_table table_;

@@ -120,11 +120,12 @@ class chunk_shares {
 /// A mover that makes chunks whole from the shares of all ranks, and sums of what all ranks have in a chunk.
 ///
 /// Laws: `worker` and `worker_of_sums` are agents that do nothing else, so that all ranks see the work of each in one
-/// order. They may be one agent. `gather` enqueues at the first, `sum` at the second, and both return. Behind `gather`,
-/// whose own share lies in its place, all shares do; behind `sum` the own share is the sum, and the rest is
-/// unspecified. `label` is what all ranks call the chunk. Before the calling thread waits for what may depend on that
-/// work, it calls `await`, which ends by the deadline of the ranks and throws where they failed. `check` throws what is
-/// known of a failure, and waits for nothing.
+/// order. They may be one agent. `worker_of_shares` is agent::to_device, or an agent that does nothing else: on it the
+/// manager copies this rank's share of a chunk to the device before `gather`. `gather` enqueues at the first, `sum` at
+/// the second, and both return. Behind `gather`, whose own share lies in its place, all shares do; behind `sum` the own
+/// share is the sum, and the rest is unspecified. `label` is what all ranks call the chunk. Before the calling thread
+/// waits for what may depend on that work, it calls `await`, which ends by the deadline of the ranks and throws where
+/// they failed. `check` throws what is known of a failure, and waits for nothing.
 template <class Mover, class Backend>
 concept gathering_mover =
     chunk_mover<Mover, Backend> &&
@@ -134,6 +135,9 @@ concept gathering_mover =
       } noexcept -> std::same_as<agent>;
       {
         mover.worker_of_sums()
+      } noexcept -> std::same_as<agent>;
+      {
+        mover.worker_of_shares()
       } noexcept -> std::same_as<agent>;
       mover.gather(backend, whole, size, label);
       mover.sum(backend, whole, size, label, how);

@@ -330,8 +330,7 @@ class frame_reclaim {
   /// Finds free frames for a chunk. Places nothing.
   /// @param wanting   chunk that has no frames in this tier
   /// @param give_up   `give_up(victim)` frees the frames of the chunk `victim` in the table
-  /// @return          first of its frames
-  /// @throws out_of_memory   nothing was given up
+  /// @return          first of its frames; none where there is no room, and nothing was given up
   template <class GiveUp>
   [[nodiscard]] frame_id find_frames(const chunk_table& table, chunk_id wanting, GiveUp give_up)
   {
@@ -358,17 +357,24 @@ class frame_reclaim {
   template <class GiveUp>
   frame_id reclaim_frame(const chunk_table& table, chunk_id wanting, GiveUp& give_up)
   {
-    for (const std::uint32_t price : {0U, 1U, 4U})
+    std::uint32_t price = 0;
+    while (price != impossible_run) {
+      std::uint32_t dearer = impossible_run;
       for (std::uint32_t step = 0; step < table.chunks(); ++step) {
         const std::uint32_t next = index_of(hand_) + 1;
         hand_ = chunk_id{next < table.chunks() ? next : 0};
         const chunk& victim = table[hand_];
         if (!victim.has_frames(where_) || hand_ == wanting || !table.may_leave(where_, hand_)) continue;
-        if (price_of(victim) > price) continue;
+        if (const std::uint32_t of_victim = price_of(victim); of_victim > price) {
+          dearer = std::min(dearer, of_victim);
+          continue;
+        }
         give_up(hand_);
         return table.space(where_).pool().lowest(1);
       }
-    throw out_of_memory{table.shortage(where_, table.space(where_).frame_bytes())};
+      price = dearer;
+    }
+    return frame_pool::none;
   }
 
   template <class GiveUp>
@@ -378,7 +384,7 @@ class frame_reclaim {
     const frame_id first = cheapest_frame_run(
         space, count, frame_id{0}, frame_id{space.frames()},
         [&](chunk_id victim) { return table.may_leave(where_, victim) ? price_of(table[victim]) : impossible_run; });
-    if (first == frame_pool::none) throw out_of_memory{table.shortage(where_, count * space.frame_bytes())};
+    if (first == frame_pool::none) return first;
     for (frame_id frame = first; frame < first + count; frame = frame + 1)
       if (const chunk_id victim = space.occupant(frame); table.has(victim)) give_up(victim);
     return first;

@@ -155,7 +155,8 @@ class copy_engine {
         sink_{std::move(sink)}
   {
     if constexpr (gathers)
-      for (const agent each : {mover_.worker(), mover_.worker_of_sums()}) tracker_.add_copy_agent(each);
+      for (const agent each : {mover_.worker(), mover_.worker_of_sums(), mover_.worker_of_shares()})
+        tracker_.add_copy_agent(each);
   }
   copy_engine(const copy_engine&) = delete;
 
@@ -411,21 +412,23 @@ class copy_engine {
   }
 
   void bring_share(const chunk_share& share, frame_id first)
+    requires gathers
   {
+    const agent stream = mover_.worker_of_shares();
     const chunk& parent = (*places_)[share.chunk];
     expects(parent.live > 0, "a derived chunk was used before its share was filled");
     const tier where = parent.has_frames(tier::device) ? tier::device : tier::host;
     const frame_id frame = parent.first_frame[where];
     frame_hazards& from = hazards_at(where, frame);
     frame_hazards& to = hazards_at(tier::device, first);
-    order(agent::to_device, from, to);
-    const lent_bytes lent{*this, agent::to_device, address(where, frame) + share.offset,
+    order(stream, from, to);
+    const lent_bytes lent{*this, stream, address(where, frame) + share.offset,
                           address(tier::device, first) + share.begin, share.size};
     health_->starting([&] {
       backend_->copy(address(tier::device, first) + share.begin, address(where, frame) + share.offset,
-                     bytes{share.size}, agent::to_device);
+                     bytes{share.size}, stream);
     });
-    finish(agent::to_device, from, to);
+    finish(stream, from, to);
     ++counts_.loads;
     counts_.loaded += bytes{share.size};
   }

@@ -131,7 +131,7 @@ class rehearsal {
   }
   /// Without a step yet.
   /// @param settle   `settle(device)`: makes the records and what was filled those of a device of this size; false
-  ///   where there are none. It outlives this
+  ///   where there are none. It is called before each replay, and may throw. It outlives this
   rehearsal(const model_frames& frames, const Eviction& eviction, call_ref<bool(bytes)> settle)
       : frames_{frames}, state_{eviction}, settle_{settle}
   {
@@ -226,8 +226,9 @@ class rehearsal {
     } catch (const out_of_memory&) {
       return false;
     }
+    const auto ask_again = [&] { (void)settle_(capacity[tier::device]); };  // the settler may throw to end a long trial
     return replay_.settles(*it.record, frames_.tensors.chunk_of_slot(), state_, log_, from == origin::known,
-                           Transfer::plans);
+                           Transfer::plans, ask_again);
   }
 
   void fill(slot_id slot, bool as_filled)
@@ -523,10 +524,11 @@ void run_without_bytes(Engine& engine, Builder& builder, call_ref<void()> step)
 /// Cost: the step's calls, once or a few times, and the replays of `rehearsal`.
 /// @param builder    model_builder: places the model and gives states their tiers
 /// @param eviction   policy to simulate with
+/// @param known      see basic_manager::rehearse
 /// @throws config_error, usage_error   see basic_manager::rehearse
 template <class Engine, class Builder>
 memory_requirement rehearse_step(Engine& engine, Builder& builder, const typename Engine::eviction_type& eviction,
-                                 call_ref<void()> step, rehearse_on on)
+                                 call_ref<void()> step, rehearse_on on, const memory_requirement* known)
 {
   builder.place();
   engine.pending().finish();
@@ -545,7 +547,10 @@ memory_requirement rehearse_step(Engine& engine, Builder& builder, const typenam
       return false;
     }
   };
-  measure_need<typename Engine::transfer_type>(engine.frames(), log, eviction, given, need, settle);
+  if (known != nullptr)
+    need = *known;
+  else
+    measure_need<typename Engine::transfer_type>(engine.frames(), log, eviction, given, need, settle);
   refuse_too_small_for_step(given, need);
   builder.note_fit();
   engine.note_step_need({{need.smallest_device, need.smallest_host}});

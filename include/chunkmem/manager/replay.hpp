@@ -129,14 +129,17 @@ class replay {
   /// Runs the record again and again until it ends as it ended before: then it fits for ever.
   /// @param profiled   false: the first time is that of the recording
   /// @param retold     the policy starts over with each iteration, as it does where plans are made
+  /// @param before_each   called before each time; may throw, which ends it
   /// @return           false where it does not fit; true also where 64 iterations fit and none ended as one before
+  template <class Before = nothing>
   bool settles(const access_record& record, std::span<const std::uint32_t> chunk_of_slot, chunk_cache<Eviction>& state,
-               decision_log& log, bool profiled, bool retold)
+               decision_log& log, bool profiled, bool retold, Before before_each = {})
   {
     constexpr int most = 64;
     before_ = state;
     int kept = 1;  // compared with one of the passes 1, 2, 4, ...: orbits of any length are found (Brent 1980)
     for (int pass = 0; pass < most; ++pass) {
+      before_each();
       const bool known = profiled || pass > 0;
       if (known && (retold || pass == (profiled ? 0 : 1))) {
         state.start_of(record);

@@ -9,9 +9,10 @@
 #include <chunkmem/core/executor.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/tier.hpp>
+#include <chunkmem/manager/rank_manager.hpp>
 #include <chunkmem/manager/rehearsal.hpp>
-#include <chunkmem/manager/report.hpp>
 #include <chunkmem/optimizer/device_updates.hpp>
+#include <chunkmem/optimizer/rate_meter.hpp>
 #include <chunkmem/optimizer/split_rule.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/optimizer/update_parameter.hpp>
@@ -27,7 +28,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -80,64 +81,6 @@ class split_site : public decided_by_caller {
 
  private:
   Where& where_;
-};
-
-/// The rates of one rank, from its updates and copies one by one. A rate is that of the fastest update or copy of its
-/// kind: the others touched memory for the first time, or waited for room.
-class update_meter {
- public:
-  void add_update(bool on_device, const parameter_bytes& all, double seconds) noexcept
-  {
-    const auto elements = static_cast<double>(all.elements);
-    take(on_device ? device_ : host_, elements, seconds);
-    elements_ += elements;
-    double states = 0;
-    for (std::size_t list = 0; list < all.list_count; ++list)
-      states += static_cast<double>(size_of(all.lists[list].type));
-    states_ += states * elements;
-    gradients_ += static_cast<double>(size_of(all.gradient_type)) * elements;
-    values_ += static_cast<double>(size_of(all.value_type)) * elements;
-  }
-  /// Copies that were begun together.
-  void add_copies(bytes down, double down_seconds, bytes up, double up_seconds) noexcept
-  {
-    take(to_host_, static_cast<double>(down.count()), down_seconds);
-    take(to_device_, static_cast<double>(up.count()), up_seconds);
-  }
-
-  /// The largest double where nothing was seen.
-  [[nodiscard]] transfer::update_rates rates() const noexcept
-  {
-    const auto known = [](double rate) { return rate > 0 ? rate : std::numeric_limits<double>::max(); };
-    return {.host_updates_per_second = known(host_),
-            .device_updates_per_second = known(device_),
-            .to_device_bytes_per_second = known(to_device_),
-            .to_host_bytes_per_second = known(to_host_)};
-  }
-  /// Bytes of one parameter. The defaults where no update was seen.
-  [[nodiscard]] transfer::update_traffic traffic() const noexcept
-  {
-    if (!(elements_ > 0)) return {};
-    return {.state_bytes = states_ / elements_,
-            .gradient_bytes = gradients_ / elements_,
-            .value_bytes = values_ / elements_,
-            .host_update_bytes = (2 * states_ + gradients_ + values_) / elements_};
-  }
-
- private:
-  static void take(double& rate, double units, double seconds) noexcept
-  {
-    if (units > 0 && seconds > 0) rate = std::max(rate, std::min(units / seconds, std::numeric_limits<double>::max()));
-  }
-
-  double host_ = 0;  // parameters per second
-  double device_ = 0;
-  double to_device_ = 0;  // bytes per second
-  double to_host_ = 0;
-  double elements_ = 0;
-  double states_ = 0;  // bytes
-  double gradients_ = 0;
-  double values_ = 0;
 };
 
 }  // namespace detail
@@ -329,13 +272,8 @@ class split_updates {
   static constexpr std::uint32_t least_settling = 4;  // and two that follow a plan
 
   /// The manager of this rank.
-  [[nodiscard]] auto& manager() const noexcept
-  {
-    if constexpr (is_over_ranks)
-      return owner_.shares();
-    else
-      return owner_;
-  }
+  [[nodiscard]] auto& manager() const noexcept { return rank_manager(owner_); }
+  using manager_type = std::remove_reference_t<decltype(rank_manager(std::declval<Owner&>()))>;
   static constexpr bool is_over_ranks = requires(Owner& model) { model.shares(); };
 
   void take_share() { take_share(rule_.now().device_share); }
@@ -427,28 +365,21 @@ class split_updates {
     return clock();
   }
   [[nodiscard]] double clock() const { return static_cast<double>(manager().backend().now()) * 1e-9; }
-  void await(agent which) const { manager().backend().wait(agent::host, manager().backend().record(which)); }
 
   /// Before the pins of a metered parameter are taken: nothing is under way.
   void begin_copies()
   {
-    is_copying_ = is_metering_ && !manager().rehearsing();
-    if (!is_copying_) return;
+    copies_.reset();
+    if (!is_metering_ || manager().rehearsing()) return;
     if constexpr (is_over_ranks) owner_.settle();
-    for (const agent each : {agent::compute, agent::to_host, agent::to_device}) await(each);
-    before_ = manager().report();
-    copies_begin_ = clock();
+    copies_.emplace(manager());
   }
   /// The pins are there, and their copies were asked for.
   void end_copies()
   {
-    if (!std::exchange(is_copying_, false)) return;
-    await(agent::to_host);
-    const double down = clock() - copies_begin_;
-    await(agent::to_device);
-    const double up = clock() - copies_begin_;
-    const report moved = manager().report().copies_since(before_);
-    meter_.add_copies(moved.written_back, down, moved.loaded, up);
+    if (!copies_) return;
+    copies_->end(meter_);
+    copies_.reset();
   }
   template <class Update>
   void metered(bool on_device, const parameter_bytes& all, Update update)
@@ -464,14 +395,12 @@ class split_updates {
   split_options options_;
   device_updates<Owner, Launcher> device_;
   split_rule rule_;
-  detail::update_meter meter_;
-  report before_;                // of the copies that are metered
-  double copies_begin_ = 0;      // [s]
+  rate_meter meter_;
+  std::optional<metered_copies<manager_type>> copies_;
   double begin_ = 0;             // of a measured step [s]
   std::vector<double> seconds_;  // of the measured steps with this share
   std::uint32_t steps_ = 0;      // that settled with this share
   bool is_metering_ = false;
-  bool is_copying_ = false;
   bool has_updated_ = false;  // the last step
   bool has_room_ = true;
 };

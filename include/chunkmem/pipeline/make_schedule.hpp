@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/pipeline/find_fault.hpp>
+#include <chunkmem/pipeline/interruption.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
 #include <chunkmem/pipeline/pipeline_timeline.hpp>
 #include <chunkmem/pipeline/schedule_generator.hpp>
@@ -21,14 +22,18 @@ namespace detail {
 /// Puts sends and receives into lists that have none. See add_transfers.
 class transfer_placement {
  public:
-  transfer_placement(schedule& plan, const pass_seconds& seconds) : plan_{plan}, seconds_{with_lengths(seconds)} {}
+  transfer_placement(schedule& plan, const pass_seconds& seconds, const interruption& stop)
+      : plan_{plan}, seconds_{with_lengths(seconds)}, stop_{stop}
+  {
+  }
 
   void run()
   {
     add_sends();
     const schedule draft = with_receives_first();
     const pipeline_costs costs = uniform_costs(draft, seconds_);
-    const pipeline_times times = pipeline_timeline{draft, costs}.run(true);
+    const pipeline_times times = pipeline_timeline{draft, costs, stop_}.run(true);
+    stop_.look();
     place_receives(draft, times);
     for (std::uint32_t stage = 0; stage < plan_.stage_count(); ++stage) insert_receives(stage);
   }
@@ -170,6 +175,7 @@ class transfer_placement {
 
   schedule& plan_;
   pass_seconds seconds_;
+  const interruption& stop_;
   std::vector<std::vector<receive_place>> places_;  // by receiver
   std::vector<std::vector<std::size_t>> runs_;      // by stage: its steps that compute
   std::vector<std::size_t> readers_;                // by direction, part and micro-batch: the step that reads
@@ -185,24 +191,30 @@ class transfer_placement {
 ///
 /// @pre   find_fault_in_orders(plan) finds nothing
 /// @throws config_error   runs wait for each other for ever
+/// @throws interrupted    the caller wants this
 /// @complexity            O(steps log steps)
-inline void add_transfers(schedule& plan, const pass_seconds& seconds)
+inline void add_transfers(schedule& plan, const pass_seconds& seconds, const interruption& stop = {})
 {
-  detail::transfer_placement{plan, seconds}.run();
+  detail::transfer_placement{plan, seconds, stop}.run();
 }
 
 /// The whole schedule of a generator, checked.
 ///
 ///     const schedule plan = make_schedule(no_flush{}, {.stages = 4, .micro_batches = 8, .batches = 10});
 ///
+/// @param stop   it is looked at between the passes over the steps, and within the longest of them
 /// @throws config_error   the shape cannot be, the generator refuses it, or its orders have a fault
+/// @throws interrupted    the caller wants this
 template <schedule_generator Generator>
-[[nodiscard]] schedule make_schedule(const Generator& generator, const pipeline_shape& shape)
+[[nodiscard]] schedule make_schedule(const Generator& generator, const pipeline_shape& shape,
+                                     const interruption& stop = {})
 {
   shape.check();
   schedule plan = generator.orders(shape);
+  stop.look();
   if (const auto found = find_fault_in_orders(plan)) throw config_error{found->text()};
-  add_transfers(plan, shape.seconds);
+  add_transfers(plan, shape.seconds, stop);
+  stop.look();
   check_schedule(plan);
   return plan;
 }

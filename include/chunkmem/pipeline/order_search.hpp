@@ -123,8 +123,7 @@ struct greedy_rules {
   enum class order : std::uint8_t { backward_first, forward_first, alternate };
 
   order turn = order::backward_first;  ///< where a forward and a backward run can begin
-  double wait = 0;   ///< a forward run is left where a backward run can begin within this part of its time
-  double gap = 0;    ///< a gradient of weights fills a gap that is at least this part of its time
+  double gap = 0;                      ///< a gradient of weights fills a gap that is at least this part of its time
   double slope = 0;  ///< forward runs without a backward run: at most slope (d - s) + offset; 0: no limit
   std::int32_t offset = 0;
   bool deep_forward = false;  ///< of two forward runs the one of the later part
@@ -213,11 +212,7 @@ class greedy_orders {
       if (go.ready <= now && forward_first(it, rules)) return take(stage, forward, go.part);
       return take(stage, backward_input, back.part);
     }
-    if (go.ready <= now) {
-      if (back.ready >= now + rules.wait * problem_.forward) return take(stage, forward, go.part);
-      if (has_weights && now + problem_.backward_weight <= back.ready) return take(stage, backward_weight, 0);
-      return wait_until(it, back.ready);
-    }
+    if (go.ready <= now) return take(stage, forward, go.part);
     const bool is_wide = soon == never || soon - now >= std::min(rules.gap, 1.0) * problem_.backward_weight;
     if (has_weights && (wants_room || is_wide)) return take(stage, backward_weight, 0);
     wait_until(it, soon);
@@ -422,19 +417,25 @@ class pass_clock {
   double ends_ = 0;
 };
 
+/// Hears of a search that goes on: `done` of `trials` changes. @pre it does not throw
+using search_listener = void (*)(std::uint32_t done, std::uint32_t trials);
+
 /// Looks for orders of one batch with the shortest span of a stage, under a limit of what a stage saves.
 ///
-/// First the best greedy orders of all rules. Then simulated annealing: a run moves some places within its
-/// stage, and a worse result stays with a probability that falls to 0. The same problem gives the same orders on every
-/// machine with the same `exp`.
+/// First the best of known orders and of the greedy orders of all rules. Then simulated annealing: a run moves some
+/// places within its stage, and a worse result stays with a probability that falls to 0. The same problem gives the
+/// same orders on every machine with the same `exp`.
 ///
 ///     const pass_orders orders = order_search{problem}.best(greedy, 50'000);
 ///
 /// Cost: O((rules times stages + trials) runs).
 class order_search {
  public:
-  /// @param problem   outlives the search
-  explicit order_search(const order_problem& problem) : problem_{problem}, clock_{problem} {}
+  /// @param problem   outlives the search   @param tell   is called every 1,024 changes; nullptr: nobody listens
+  explicit order_search(const order_problem& problem, search_listener tell = nullptr)
+      : problem_{problem}, clock_{problem}, tell_{tell}
+  {
+  }
 
   /// The best of these rules and orders, and of `trials` changes. @param known   orders of other sources: those that do
   /// not keep to the limit are left out   @throws config_error   no rule and no order leads to an end
@@ -487,6 +488,7 @@ class order_search {
     double cost = cost_of(clock_.run(orders));
     const double hottest = 0.003 * (problem_.forward + problem_.backward_input + problem_.backward_weight);
     for (std::uint32_t trial = 0; trial < trials; ++trial) {
+      if (tell_ && trial % 1024 == 0) tell_(trial, trials);
       const double heat = hottest * (1 - static_cast<double>(trial) / trials);
       std::vector<pass>& runs = orders[dice.next() % problem_.stages];
       const std::uint64_t from = dice.next() % runs.size();
@@ -520,33 +522,53 @@ class order_search {
 
   const order_problem& problem_;
   pass_clock clock_;
+  search_listener tell_;
   pass_orders best_;
   double best_span_ = pass_clock::never;
   std::vector<std::int64_t> counts_;
 };
 
-/// A schedule of searched orders, the same for each batch.
-/// @param plan    without steps: its owners count   @param limit, kept   as zero_bubble's
-/// @throws config_error   a limit below one micro-batch, no part from 0 to 1, or no order keeps to the limit
-[[nodiscard]] inline schedule searched_schedule(schedule plan, const pipeline_shape& shape, double limit, double kept,
-                                                const std::vector<greedy_rules>& rules, std::uint32_t trials,
-                                                const std::vector<pass_orders>& known = {})
+/// The part of a schedule that a search decides, and how long it looks.
+///
+///     const search_effort effort{.limit = 1, .kept = 0.5, .trials = 20'000};
+struct search_effort {
+  double limit = 1;          ///< of what a stage saves, counted in what it saves for d micro-batches
+  double kept = 0.5;         ///< as order_problem's
+  std::uint32_t trials = 0;  ///< changes of the best order
+  search_listener tell = nullptr;
+};
+
+/// The problem of a schedule's order.
+/// @param plan    without steps: its owners count
+/// @throws config_error   a limit below one micro-batch, or no part from 0 to 1
+[[nodiscard]] inline order_problem problem_of(const schedule& plan, const pipeline_shape& shape,
+                                              const search_effort& effort)
 {
-  if (!(kept >= 0 && kept <= 1))
+  if (!(effort.kept >= 0 && effort.kept <= 1))
     throw config_error{"what gradients of weights read is no part of what is saved (give kept from 0 to 1)"};
-  if (!(limit * shape.stages >= 1))
+  if (!(effort.limit * shape.stages >= 1))
     throw config_error{"a stage cannot save a single micro-batch (give a limit of at least 1 over the stages)"};
   const double rounds = plan.part_count() / shape.stages;  // parts of a stage
-  const order_problem problem{.stages = shape.stages,
-                              .micro_batches = shape.micro_batches,
-                              .owners = plan.owners,
-                              .forward = shape.seconds.forward / rounds,
-                              .backward_input = shape.seconds.backward_input / rounds,
-                              .backward_weight = shape.seconds.backward_weight / rounds,
-                              .transfer = shape.seconds.transfer,
-                              .kept = kept,
-                              .limit = rounds * limit * shape.stages};
-  const pass_orders found = order_search{problem}.best(rules, trials, known);
+  return {.stages = shape.stages,
+          .micro_batches = shape.micro_batches,
+          .owners = plan.owners,
+          .forward = shape.seconds.forward / rounds,
+          .backward_input = shape.seconds.backward_input / rounds,
+          .backward_weight = shape.seconds.backward_weight / rounds,
+          .transfer = shape.seconds.transfer,
+          .kept = effort.kept,
+          .limit = rounds * effort.limit * shape.stages};
+}
+
+/// A schedule of searched orders, the same for each batch.
+/// @param plan    without steps   @param known   orders to begin with, beside those of the rules
+/// @throws config_error   no order keeps to the limit
+[[nodiscard]] inline schedule searched_schedule(schedule plan, const pipeline_shape& shape,
+                                                const order_problem& problem, const search_effort& effort,
+                                                const std::vector<greedy_rules>& rules,
+                                                const std::vector<pass_orders>& known)
+{
+  const pass_orders found = order_search{problem, effort.tell}.best(rules, effort.trials, known);
   for (std::uint32_t batch = 0; batch < shape.batches; ++batch) append_orders(plan, found, batch);
   return plan;
 }

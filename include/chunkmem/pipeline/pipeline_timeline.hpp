@@ -3,6 +3,7 @@
 
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/pipeline/interruption.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
 #include <chunkmem/pipeline/schedule_generator.hpp>
 
@@ -186,20 +187,27 @@ struct pipeline_times {
 ///     const pipeline_times times = timeline.run();
 class pipeline_timeline {
  public:
+  /// Events between two looks at an interruption. An event is a step that takes time, or waits.
+  static constexpr std::uint32_t events_between_looks = 256;
+
   /// @param plan, costs   outlive the timeline   @pre   find_fault(plan) finds nothing, or waits_for_ever
   /// @throws config_error   the costs do not fit
-  pipeline_timeline(const schedule& plan, const pipeline_costs& costs) : plan_{plan}, costs_{costs}
+  pipeline_timeline(const schedule& plan, const pipeline_costs& costs, interruption stop = {})
+      : plan_{plan}, costs_{costs}, stop_{std::move(stop)}
   {
     costs.check(plan);
   }
 
   /// @param keep_steps   whether the result has the times of every step
   /// @throws config_error   the stages wait for each other for ever; names a stage and its step
+  /// @throws interrupted    the caller wants this
   [[nodiscard]] pipeline_times run(bool keep_steps = false)
   {
+    stop_.look();
     begin(keep_steps);
     for (std::uint32_t stage = 0; stage < plan_.stage_count(); ++stage) resume(stage, 0);
-    while (!events_.empty()) {
+    for (std::uint32_t events = 1; !events_.empty(); ++events) {
+      if (events % events_between_looks == 0) stop_.look();
       std::ranges::pop_heap(events_, is_later);
       const event next = events_.back();
       events_.pop_back();
@@ -456,6 +464,7 @@ class pipeline_timeline {
 
   const schedule& plan_;
   const pipeline_costs& costs_;
+  interruption stop_;
   pipeline_times times_;
   std::vector<crossing> crossings_;  // by direction, receiving part, micro-batch
   std::vector<double> offloaded_;    // by part and micro-batch: when its copy has ended

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/pipeline/filled_orders.hpp>
 #include <chunkmem/pipeline/order_search.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
 #include <chunkmem/pipeline/schedule_generator.hpp>
@@ -232,14 +233,17 @@ class zb_v {
 
   double limit = 1;   ///< of what a stage saves, counted in what it saves for d micro-batches
   double kept = 0.5;  ///< what the gradients of weights read, as a part of all that a forward run saves; at most 1
-  std::uint32_t trials = 20'000;  ///< of the search, where the rules leave idle time
+  std::uint32_t trials = 20'000;   ///< of the search, where the rules leave idle time
+  search_listener tell = nullptr;  ///< is called every 1,024 trials
 
   /// @throws config_error   a limit below one micro-batch, or no part from 0 to 1
   [[nodiscard]] schedule orders(const pipeline_shape& shape) const
   {
     schedule plan = empty_schedule(name, shape);
     for (std::uint32_t stage = shape.stages; stage-- > 0;) plan.owners.push_back(stage);
-    return searched_schedule(std::move(plan), shape, limit, kept, rules(), trials, patterns(shape));
+    const search_effort effort{.limit = limit, .kept = kept, .trials = trials, .tell = tell};
+    const order_problem problem = problem_of(plan, shape, effort);
+    return searched_schedule(std::move(plan), shape, problem, effort, rules(), patterns(shape));
   }
 
  private:
@@ -276,8 +280,8 @@ static_assert(schedule_generator<zb_v>);
 ///
 /// The search reads the times of the shape. A limit of 1 is ZB-1p: no stage saves more than the first stage of
 /// `one_f_one_b` does. A limit of 2 is ZB-2p: little idle time is left. Good where `zb_h1` and `zb_h2` idle because
-/// F, B and W differ. Source: zero bubble pipelines (Qi et al., 2023, arXiv 2401.10241); rules and search are our own.
-/// Cost: O((1,701 d + trials) m d).
+/// F, B and W differ. Source: zero bubble pipelines (Qi et al., 2023, arXiv 2401.10241): `filled_orders` are those of
+/// its heuristic, greedy rules and annealing are our own. Cost: O((170 d + trials) m d).
 ///
 ///     const schedule plan = make_schedule(zero_bubble{.limit = 2, .kept = 0.37},
 ///                                         {.stages = 8, .micro_batches = 32, .seconds = measured});
@@ -288,12 +292,19 @@ class zero_bubble {
 
   double limit = 2;   ///< of what a stage saves, counted in what it saves for d micro-batches
   double kept = 0.5;  ///< what the gradients of weights read, as a part of all that a forward run saves; at most 1
-  std::uint32_t trials = 50'000;  ///< of the search
+  std::uint32_t trials = 50'000;   ///< of the search
+  search_listener tell = nullptr;  ///< is called every 1,024 trials
 
   /// @throws config_error   a limit below one micro-batch, or no part from 0 to 1
   [[nodiscard]] schedule orders(const pipeline_shape& shape) const
   {
-    return searched_schedule(empty_schedule(name, shape), shape, limit, kept, rules(), trials);
+    schedule plan = empty_schedule(name, shape);
+    const search_effort effort{.limit = limit, .kept = kept, .trials = trials, .tell = tell};
+    const order_problem problem = problem_of(plan, shape, effort);
+    std::vector<pass_orders> known;
+    filled_orders filled{problem};
+    for (const filling_rules& it : filling_rules::all()) known.push_back(filled.make(it));
+    return searched_schedule(std::move(plan), shape, problem, effort, rules(), known);
   }
 
  private:
@@ -302,11 +313,10 @@ class zero_bubble {
     using enum greedy_rules::order;
     std::vector<greedy_rules> all;
     for (const auto turn : {backward_first, forward_first, alternate})
-      for (const double wait : {0.0, 0.75, 1.0})
-        for (const double gap : {0.0, 0.75, 1.0})
-          for (int slope = 4; slope <= 12; ++slope)
-            for (int offset = -3; offset <= 3; ++offset)
-              all.push_back({.turn = turn, .wait = wait, .gap = gap, .slope = slope / 4.0, .offset = offset});
+      for (const double gap : {0.0, 0.75, 1.0})
+        for (int slope = 4; slope <= 12; ++slope)
+          for (int offset = -1; offset <= 0; ++offset)
+            all.push_back({.turn = turn, .gap = gap, .slope = slope / 4.0, .offset = offset});
     return all;
   }
 };

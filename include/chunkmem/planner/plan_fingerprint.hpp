@@ -25,18 +25,14 @@ namespace planner {
   const std::uint64_t gradients = settings.gradient.takes_slot() ? 0 : settings.has_wide_gradients() ? 4 : 2;
   const std::uint64_t divided = (settings.divided.gradients ? 0U : 1U) + (settings.divided.parameters ? 0U : 2U);
   std::uint64_t hash = 0;
-  for (const std::uint64_t value : {static_cast<std::uint64_t>(shape.style),
-                                    shape.layers,
-                                    shape.hidden,
-                                    shape.heads,
-                                    shape.kv_heads,
-                                    shape.ffn,
-                                    shape.vocabulary,
-                                    shape.embedding,
-                                    shape.positions,
-                                    shape.sequence,
-                                    std::uint64_t{shape.ties_embedding},
-                                    setup.micro_batch,
+  const auto add = [&hash](std::uint64_t value) {
+    hash = (hash ^ value) + 0x9e3779b97f4a7c15U;  // splitmix64 (Steele, Lea and Flood 2014)
+    hash = (hash ^ hash >> 30) * 0xbf58476d1ce4e5b9U;
+    hash = (hash ^ hash >> 27) * 0x94d049bb133111ebU;
+    hash ^= hash >> 31;
+  };
+  workload::for_numbers(shape, add);
+  for (const std::uint64_t value : {setup.micro_batch,
                                     std::uint64_t{setup.recomputes_layers},
                                     std::uint64_t{setup.fuses_attention},
                                     std::uint64_t{setup.has_dropout},
@@ -55,12 +51,8 @@ namespace planner {
                                     std::uint64_t{settings.takes_norm},
                                     std::uint64_t{settings.updates_late},
                                     gradients,
-                                    divided}) {
-    hash = (hash ^ value) + 0x9e3779b97f4a7c15U;  // splitmix64 (Steele, Lea and Flood 2014)
-    hash = (hash ^ hash >> 30) * 0xbf58476d1ce4e5b9U;
-    hash = (hash ^ hash >> 27) * 0x94d049bb133111ebU;
-    hash ^= hash >> 31;
-  }
+                                    divided})
+    add(value);
   return hash;
 }
 

@@ -59,12 +59,18 @@ class gathering {
   ///   of these ranks: adopt() one
   /// @param units    outlives this. Null: each is a chunk
   gathering(Communicator& ranks, agent worker, unit_runs* units = nullptr, Ownership ownership = {}) noexcept
-      : gathering{ranks, worker, worker, units, ownership}
+      : gathering{ranks, worker, worker, agent::to_device, units, ownership}
   {
   }
   /// The same with a worker of its own for sums, where they go over groups of their own: see sums_apart.
-  gathering(Communicator& ranks, agent worker, agent sums, unit_runs* units, Ownership ownership) noexcept
-      : ranks_{ranks_type{ranks}}, worker_{worker}, worker_of_sums_{sums}, units_{units}, ownership_{ownership}
+  /// @param shares   brings this rank's share to the device: see gathering_mover
+  gathering(Communicator& ranks, agent worker, agent sums, agent shares, unit_runs* units, Ownership ownership) noexcept
+      : ranks_{ranks_type{ranks}},
+        worker_{worker},
+        worker_of_sums_{sums},
+        worker_of_shares_{shares},
+        units_{units},
+        ownership_{ownership}
   {
   }
 
@@ -81,6 +87,7 @@ class gathering {
 
   [[nodiscard]] agent worker() const noexcept { return worker_; }
   [[nodiscard]] agent worker_of_sums() const noexcept { return worker_of_sums_; }
+  [[nodiscard]] agent worker_of_shares() const noexcept { return worker_of_shares_; }
   template <class Backend>
   void gather(Backend& backend, std::byte* whole, bytes size, std::uint32_t label)
   {
@@ -161,6 +168,7 @@ class gathering {
   std::optional<ranks_type> ranks_;
   agent worker_ = agent::to_device;
   agent worker_of_sums_ = agent::to_device;
+  agent worker_of_shares_ = agent::to_device;
   unit_runs* units_ = nullptr;
   [[no_unique_address]] Ownership ownership_;
 };

@@ -161,8 +161,10 @@ struct process_groups_of<sums_apart<Ranks>> {
 /// Good where the compute of a device goes on while ranks talk. Poor where it does not: there is nothing to overtake.
 /// A model over groups of NCCL refuses it: their kernels would wait for each other where devices start them in other
 /// orders.
-/// Cost: an agent of the backend, and what a group costs. Words of ranks go over the groups of gathers. Where one group
-/// fails, a rank that hears it ends the others. A rank that gives up calls `revoke` of its model.
+/// Where the backend has another agent left, this rank's shares go to the device on that agent. No share then waits
+/// behind an activation that comes back later in the backward pass.
+/// Cost: two agents of the backend at most, and what a group costs. Words of ranks go over the groups of gathers. Where
+/// one group fails, a rank that hears it ends the others. A rank that gives up calls `revoke` of its model.
 /// @tparam Ranks   a communicator, or process_groups of one
 template <class Ranks>
 class sums_apart {

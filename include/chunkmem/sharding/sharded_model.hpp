@@ -80,7 +80,9 @@ using rank_kinds = chunkmem::detail::accepts<rules_kind, layout_kind, eviction_k
 /// Adam. In stage 3 the weights of the unit cannot be read from the sum to the step.
 ///
 /// It adopts two agents of the backend: one works over ranks, one adds what is summed to the own gradients. With
-/// sharding::sums_apart sums over ranks have a third one.
+/// sharding::sums_apart sums over ranks have a third agent. Copies of this rank's shares to the device have a fourth
+/// agent, where the backend has one left: no share waits behind a copy that waits for compute. A caller adopts its own
+/// agents before.
 ///
 /// @tparam Ranks   a communicator, sharding::process_groups of one, or sharding::sums_apart; it and the backend outlive
 ///   this
@@ -121,6 +123,9 @@ class sharded_model {
         worker_{backend.adopt()},
         worker_of_sums_{sharding::process_groups_of<Ranks>::has_sums_apart ? backend.adopt() : worker_},
         adder_{backend.adopt()},
+        worker_of_shares_{sharding::process_groups_of<Ranks>::has_sums_apart && backend.agents() < max_agents
+                              ? backend.adopt()
+                              : agent::to_device},
         ownership_{policy_value<ownership_type>(given...)},
         m_{backend, options, mover(ranks), or_mover(given, ranks)...},
         plan_{policy_value<layout_type>(given...)},
@@ -369,7 +374,8 @@ class sharded_model {
 
   /// As a manager's. Ranks do not talk in it, but to finish updates that wait.
   /// @throws usage_error   also where gradients are open
-  memory_requirement rehearse(call_ref<void()> step, rehearse_on on = rehearse_on::nothing)
+  memory_requirement rehearse(call_ref<void()> step, rehearse_on on = rehearse_on::nothing,
+                              const memory_requirement* known = nullptr)
   {
     seal();
     if (rehearsing()) return m_.rehearse(step);  // which refuses it
@@ -380,7 +386,7 @@ class sharded_model {
       gradients_.forget_rehearsal();
       step();
     };
-    return m_.rehearse(anew, on);
+    return m_.rehearse(anew, on, known);
   }
 
   [[nodiscard]] bool rehearsing() const noexcept { return m_.rehearsing(); }
@@ -881,7 +887,7 @@ class sharded_model {
   }
   [[nodiscard]] mover_type mover(Ranks& ranks) noexcept
   {
-    return {ranks, worker_, worker_of_sums_, &runs_, ownership_};
+    return {ranks, worker_, worker_of_sums_, worker_of_shares_, &runs_, ownership_};
   }
   /// A manager refuses values that are none of its policies: the ownership, which its mover has, is passed as that once
   /// more.
@@ -996,6 +1002,7 @@ class sharded_model {
   agent worker_;
   agent worker_of_sums_;  // worker_, unless sums have groups of their own
   agent adder_;
+  agent worker_of_shares_;  // agent::to_device, unless sums have groups of their own and an agent is left
   ownership_type ownership_;
   sharding::unit_runs runs_;
   manager_type m_;

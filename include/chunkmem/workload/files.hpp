@@ -121,6 +121,11 @@ namespace detail {
   made.shape.positions = fields.whole("positions");
   made.shape.sequence = fields.whole("sequence");
   made.shape.ties_embedding = fields.truth("ties_embedding");
+  if (fields.has("head_width")) made.shape.head_width = fields.whole("head_width");
+  if (fields.has("has_qkv_biases")) made.shape.has_qkv_biases = fields.truth("has_qkv_biases");
+  if (fields.has("norms_heads")) made.shape.norms_heads = fields.truth("norms_heads");
+  if (fields.has("experts")) made.shape.experts = fields.whole("experts");
+  if (fields.has("experts_for_token")) made.shape.experts_for_token = fields.whole("experts_for_token");
   fields.finish();
   if (const shape_problem wrong = made.shape.problem(); !wrong.member.empty())
     fields.refuse(wrong.member, wrong.why, "correct it");
@@ -134,7 +139,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// A transformer from JSON text: one object with a name, a source, and each member of transformer_shape.
+/// A transformer from JSON text: one object with a name, a source, and each member of transformer_shape. Those from
+/// `head_width` on may be left out.
 /// @param file   a name for messages
 /// @throws format_error   one sentence with the file and the key that is wrong
 [[nodiscard]] inline transformer_file parse_transformer(std::string_view text, std::string_view file)

@@ -341,6 +341,17 @@ class json_fields {
     });
     return found;
   }
+  /// A list of numbers that are not negative. @throws format_error   it is not there, or is none
+  [[nodiscard]] std::vector<double> numbers(std::string_view key)
+  {
+    std::vector<double> found;
+    for_elements(key, "a list of numbers", [&](const detail::json_field& it) {
+      const bool is_number = it.kind == detail::json_kind::whole || it.kind == detail::json_kind::number;
+      if (!is_number || it.path.find("][") != it.path.npos) refuse_kind(it, "a number");
+      found.push_back(it.number);
+    });
+    return found;
+  }
   /// A list of lists of numbers that are not negative. @throws format_error   it is not there, or is none
   [[nodiscard]] std::vector<std::vector<double>> matrix(std::string_view key)
   {

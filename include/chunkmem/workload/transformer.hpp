@@ -4,6 +4,7 @@
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -50,16 +51,33 @@ struct transformer_shape {
   std::uint64_t kv_heads = 0;  ///< heads of keys and values: fewer than heads where queries share them
   std::uint64_t ffn = 0;       ///< width inside the MLP
   std::uint64_t vocabulary = 0;
-  std::uint64_t embedding = 0;  ///< width of the tables of tokens; where it is not `hidden`, two matrices project
-  std::uint64_t positions = 0;  ///< rows of the table of positions; 0: they are not learned
-  std::uint64_t sequence = 0;   ///< tokens that a row of a batch has
-  bool ties_embedding = true;   ///< logits use the table of tokens
+  std::uint64_t embedding = 0;   ///< width of the tables of tokens; where it is not `hidden`, two matrices project
+  std::uint64_t positions = 0;   ///< rows of the table of positions; 0: they are not learned
+  std::uint64_t sequence = 0;    ///< tokens that a row of a batch has
+  bool ties_embedding = true;    ///< logits use the table of tokens
+  std::uint64_t head_width = 0;  ///< of one head; 0: hidden / heads
+  bool has_qkv_biases = false;   ///< where the style has none: of queries, keys and values alone (Qwen2)
+  bool norms_heads = false;      ///< queries and keys have a norm with a gain for each number of a head (Qwen3)
+  std::uint64_t experts = 0;     ///< MLPs of a layer, of width `ffn` each, behind a router; 0: one without a router
+  std::uint64_t experts_for_token = 0;  ///< that a token goes through
 
   static constexpr std::uint64_t most_layers = 65'536;
+  static constexpr std::uint64_t most_experts = 65'536;
+  static constexpr std::uint64_t most_width = std::uint64_t{1} << 40;
 
   [[nodiscard]] constexpr bool operator==(const transformer_shape&) const noexcept = default;
 
-  [[nodiscard]] constexpr std::uint64_t kv_width() const noexcept { return hidden / heads * kv_heads; }
+  /// Of queries, keys or values in one head.
+  [[nodiscard]] constexpr std::uint64_t width_of_head() const noexcept
+  {
+    return head_width == 0 ? hidden / heads : head_width;
+  }
+  /// Of queries, and of the results of all heads.
+  [[nodiscard]] constexpr std::uint64_t query_width() const noexcept { return width_of_head() * heads; }
+  /// Of keys, or of values.
+  [[nodiscard]] constexpr std::uint64_t kv_width() const noexcept { return width_of_head() * kv_heads; }
+  /// MLPs that a token goes through.
+  [[nodiscard]] constexpr std::uint64_t mlps_for_token() const noexcept { return experts == 0 ? 1 : experts_for_token; }
   [[nodiscard]] constexpr bool has_biases() const noexcept { return style != transformer_style::llama; }
   [[nodiscard]] constexpr bool has_gate() const noexcept { return style == transformer_style::llama; }
   [[nodiscard]] constexpr bool has_token_types() const noexcept { return style == transformer_style::bert; }
@@ -81,7 +99,8 @@ struct transformer_shape {
     if (layers > most_layers) return {"layers", "is above 65536"};
     if (hidden == 0) return {"hidden", "is 0"};
     if (heads == 0) return {"heads", "is 0"};
-    if (hidden % heads != 0) return {"heads", "does not divide hidden"};
+    if (head_width == 0 && hidden % heads != 0) return {"heads", "does not divide hidden"};
+    if (head_width > most_width / heads) return {"head_width", "makes queries wider than 2^40"};
     if (kv_heads == 0) return {"kv_heads", "is 0"};
     if (heads % kv_heads != 0) return {"kv_heads", "does not divide heads"};
     if (ffn == 0) return {"ffn", "is 0"};
@@ -89,6 +108,11 @@ struct transformer_shape {
     if (embedding == 0) return {"embedding", "is 0"};
     if (sequence == 0) return {"sequence", "is 0"};
     if (positions != 0 && positions < sequence) return {"positions", "is below sequence, and not 0"};
+    if (has_qkv_biases && style != transformer_style::llama) return {"has_qkv_biases", "is for the style llama"};
+    if (norms_heads && style != transformer_style::llama) return {"norms_heads", "is for the style llama"};
+    if (experts == 1 || experts > most_experts) return {"experts", "is neither 0 nor from 2 to 65536"};
+    if ((experts == 0) != (experts_for_token == 0)) return {"experts_for_token", "does not go with experts"};
+    if (experts_for_token > experts) return {"experts_for_token", "is above experts"};
     return {};
   }
   /// @throws config_error   there is a problem
@@ -102,6 +126,21 @@ struct transformer_shape {
                                     << ", sequence " << sequence << " (change it)"};
   }
 };
+
+/// Calls `visit` with each number of a shape, for fingerprints. Members behind `ties_embedding` are left out where none
+/// of them is set: fingerprints of older files hold.
+template <class Visit>
+constexpr void for_numbers(const transformer_shape& s, Visit&& visit)
+{
+  for (const std::uint64_t number :
+       {static_cast<std::uint64_t>(s.style), s.layers, s.hidden, s.heads, s.kv_heads, s.ffn, s.vocabulary, s.embedding,
+        s.positions, s.sequence, std::uint64_t{s.ties_embedding}})
+    visit(number);
+  if (s.head_width == 0 && !s.has_qkv_biases && !s.norms_heads && s.experts == 0) return;
+  for (const std::uint64_t number :
+       {s.head_width, std::uint64_t{s.has_qkv_biases}, std::uint64_t{s.norms_heads}, s.experts, s.experts_for_token})
+    visit(number);
+}
 
 /// The operators of a transformer, in the order of its forward pass.
 enum class transformer_operator : std::uint8_t {
@@ -198,44 +237,51 @@ class transformer_walk {
   {
     s_.has_biases() ? module(part, {{s_.hidden, 1}, {s_.hidden, 1}}) : module(part, {{s_.hidden, 1}});
   }
-  constexpr void linear(transformer_operator part, std::uint64_t inputs, std::uint64_t outputs)
+  constexpr void linear(transformer_operator part, std::uint64_t inputs, std::uint64_t outputs, bool has_bias = false)
   {
-    s_.has_biases() ? module(part, {{inputs, outputs}, {outputs, 1}}) : module(part, {{inputs, outputs}});
+    s_.has_biases() || has_bias ? module(part, {{inputs, outputs}, {outputs, 1}}) : module(part, {{inputs, outputs}});
   }
   constexpr void split_qkv()
   {
-    linear(transformer_operator::qkv, s_.hidden, s_.hidden);
-    linear(transformer_operator::qkv, s_.hidden, s_.kv_width());
-    linear(transformer_operator::qkv, s_.hidden, s_.kv_width());
+    linear(transformer_operator::qkv, s_.hidden, s_.query_width(), s_.has_qkv_biases);
+    linear(transformer_operator::qkv, s_.hidden, s_.kv_width(), s_.has_qkv_biases);
+    linear(transformer_operator::qkv, s_.hidden, s_.kv_width(), s_.has_qkv_biases);
+  }
+  constexpr void mlps()
+  {
+    using enum transformer_operator;
+    if (s_.experts != 0) module(mlp_up, {{s_.hidden, s_.experts}});  // the router
+    for (std::uint64_t mlp = 0; mlp < std::max(s_.experts, std::uint64_t{1}); ++mlp) {
+      linear(mlp_up, s_.hidden, s_.ffn);
+      if (s_.has_gate()) linear(mlp_up, s_.hidden, s_.ffn);
+      linear(mlp_down, s_.ffn, s_.hidden);
+    }
   }
   constexpr void gpt_layer()
   {
     using enum transformer_operator;
     norm(attention_norm);
-    linear(qkv, s_.hidden, (checked{s_.hidden} + checked{2} * s_.kv_width()).value());
-    linear(projection, s_.hidden, s_.hidden);
+    linear(qkv, s_.hidden, (checked{s_.query_width()} + checked{2} * s_.kv_width()).value());
+    linear(projection, s_.query_width(), s_.hidden);
     norm(mlp_norm);
-    linear(mlp_up, s_.hidden, s_.ffn);
-    linear(mlp_down, s_.ffn, s_.hidden);
+    mlps();
   }
   constexpr void opt_layer()
   {
     using enum transformer_operator;
     split_qkv();
-    linear(projection, s_.hidden, s_.hidden);
+    linear(projection, s_.query_width(), s_.hidden);
     norm(attention_norm);
-    linear(mlp_up, s_.hidden, s_.ffn);
-    linear(mlp_down, s_.ffn, s_.hidden);
+    mlps();
     norm(mlp_norm);
   }
   constexpr void llama_layer()
   {
     using enum transformer_operator;
     split_qkv();
-    linear(projection, s_.hidden, s_.hidden);
-    linear(mlp_up, s_.hidden, s_.ffn);
-    linear(mlp_up, s_.hidden, s_.ffn);
-    linear(mlp_down, s_.ffn, s_.hidden);
+    linear(projection, s_.query_width(), s_.hidden);
+    if (s_.norms_heads) module(qkv, {{s_.width_of_head(), 1}}), module(qkv, {{s_.width_of_head(), 1}});
+    mlps();
     norm(attention_norm);
     norm(mlp_norm);
   }

@@ -44,8 +44,9 @@ struct operator_cost {
 /// bound by memory. Scores are counted whole, masked or not. Kept bytes follow Korthikanti et al. 2022 (arXiv
 /// 2205.05198), with widths of their own for keys, values and MLP: two bytes for a number, one for a number of a
 /// dropout mask, four for a logit; norm statistics, biases' sums and tokens are left out there and here. A fused
-/// attention keeps four bytes of softmax statistics for each row of scores. Weights and their gradients are model data
-/// and not counted. Cost: O(1), no allocation.
+/// attention keeps four bytes of softmax statistics for each row of scores. Experts are equally busy; a row is copied
+/// for each of its experts, and copies, outputs and probabilities (four bytes) are kept. Weights and their gradients
+/// are model data and not counted. Cost: O(1), no allocation.
 ///
 /// Of a sampled input (`training_setup::sampled`, see activation::sampled) the kept rows are counted, with eight bytes
 /// for each, in place of all of them; and of the weight's product their share. On its way back the operator has a lease
@@ -60,7 +61,8 @@ struct operator_cost {
 ///     ... costs.step_flops()     // work that is done again included
 class transformer_costs {
  public:
-  /// @throws config_error    no such shape, no rows, or a ratio of sampled inputs that is not in (0, 1]
+  /// @throws config_error    no such shape, no rows, a ratio of sampled inputs that is not in (0, 1], or sampled inputs
+  ///   of experts
   /// @throws size_overflow   a number of FLOP or bytes needs more than 64 bits
   explicit constexpr transformer_costs(const transformer_shape& shape, const training_setup& setup = {})
       : setup_{setup}, layers_{shape.layers}, hidden_{shape.hidden}
@@ -111,6 +113,8 @@ class transformer_costs {
 
   /// The input of a layer, with which its second forward pass starts.
   [[nodiscard]] constexpr bytes checkpoint() const noexcept { return checkpoint_; }
+  /// A mask of dropout over the stream; 0 where there is none.
+  [[nodiscard]] constexpr bytes dropout_mask() const { return bytes{mask().value()}; }
   /// The bytes that a layer holds from its forward to its backward pass.
   [[nodiscard]] constexpr bytes held_by_layer() const noexcept
   {
@@ -187,24 +191,28 @@ class transformer_costs {
   {
     using enum transformer_operator;
     const checked stream = halves(s.hidden);
+    const checked heads = halves(s.query_width());  // of queries, or of results
     const checked keys = halves(s.kv_width());
     const checked scores = tokens_ * s.sequence * s.heads;  // numbers
+    const checked normed = s.norms_heads ? heads + keys : checked{0};
     put(attention_norm, 0, stream, stream * 2);
-    put(qkv, product(s.hidden, checked{s.hidden} + checked{2} * s.kv_width()), stream, stream * 2 + keys * 2);
-    put(projection, product(s.hidden, s.hidden), stream + mask(), stream + (has_dropout_ ? stream : checked{0}));
-    const checked flops = product(s.sequence, s.hidden);
+    put(qkv, product(s.hidden, checked{s.query_width()} + checked{2} * s.kv_width()), stream + normed,
+        heads + keys * 2 + std::max(stream, normed));
+    put(projection, product(s.query_width(), s.hidden), heads + mask(),
+        std::max(stream, heads + (has_dropout_ ? stream : checked{0})));
+    const checked flops = product(s.sequence, s.query_width());
     if (setup_.fuses_attention) {
-      const checked working = stream * 2 + keys * 2;  // one kernel: the output's gradient, and all three that it makes
-      put(attention_scores, flops, stream + keys + tokens_ * s.heads * 4, working);
+      const checked working = heads * 2 + keys * 2;  // one kernel: the output's gradient, and all three that it makes
+      put(attention_scores, flops, heads + keys + tokens_ * s.heads * 4, working);
       put(attention_values, flops, keys, working);
       at(attention_scores).recomputed_flops = (checked{at(attention_scores).recomputed_flops} + flops).value();
     } else {
       const checked dropped = has_dropout_ ? scores * 2 : checked{0};
-      const checked softmax = scores * 4 + keys;               // gradients of its output and input, and of values
-      const checked queries = scores * 2 + stream + keys * 2;  // then those of queries and keys
-      put(attention_scores, flops, stream + keys + scores * 2 + (has_dropout_ ? scores : checked{0}),
+      const checked softmax = scores * 4 + keys;              // gradients of its output and input, and of values
+      const checked queries = scores * 2 + heads + keys * 2;  // then those of queries and keys
+      put(attention_scores, flops, heads + keys + scores * 2 + (has_dropout_ ? scores : checked{0}),
           std::max(softmax, queries));
-      put(attention_values, flops, keys + dropped, stream + scores * 2 + keys);
+      put(attention_values, flops, keys + dropped, heads + scores * 2 + keys);
     }
   }
 
@@ -212,13 +220,23 @@ class transformer_costs {
   {
     using enum transformer_operator;
     const checked stream = halves(s.hidden);
-    const checked inner = halves(s.ffn);
+    const checked routes = checked{4} * tokens_ * s.experts;  // probabilities, or their gradients, in single precision
+    const checked rows = halves(s.hidden) * s.mlps_for_token();
+    const checked inner = halves(s.ffn) * s.mlps_for_token();
     const checked before = s.has_gate() ? inner * 2 : inner;  // what goes into the activation function
-    const checked matrices = s.has_gate() ? 2 : 1;
+    const checked matrices = checked{s.has_gate() ? 2U : 1U} * s.mlps_for_token();
     put(mlp_norm, 0, stream, stream * 2);
-    put(mlp_up, product(s.hidden, s.ffn) * matrices, stream + before, std::max(inner + before, before + stream));
-    put(mlp_down, product(s.ffn, s.hidden), inner + mask(),
-        std::max(inner + (has_dropout_ ? stream : checked{0}), stream));
+    if (s.experts == 0) {
+      put(mlp_up, product(s.hidden, s.ffn) * matrices, stream + before, std::max(inner + before, before + stream));
+      put(mlp_down, product(s.ffn, s.hidden), inner + mask(),
+          std::max(inner + (has_dropout_ ? stream : checked{0}), stream));
+      return;
+    }
+    // A row is copied for each of its experts. Their outputs stay too: the gradients of probabilities read them.
+    put(mlp_up, product(s.hidden, s.ffn) * matrices + product(s.hidden, s.experts), stream + routes + rows + before,
+        routes + std::max({inner + before, before + rows, rows + stream}));
+    put(mlp_down, product(s.ffn, s.hidden) * s.mlps_for_token(), inner + rows + mask(),
+        routes + rows + std::max(inner, has_dropout_ ? stream : checked{0}));
   }
 
   constexpr void sample_inputs(const transformer_shape& s)
@@ -227,10 +245,13 @@ class transformer_costs {
     const checked stream = halves(s.hidden);
     const checked dropped = has_dropout_ ? stream : checked{0};
     const checked before = s.has_gate() ? halves(s.ffn) * 2 : halves(s.ffn);
-    const checked heads = checked{s.hidden} + checked{2} * s.kv_width();
+    const checked results = halves(s.query_width());
+    const checked heads = checked{s.query_width()} + checked{2} * s.kv_width();
     const layer_sampling& ratios = setup_.sampled;
-    sample(qkv, ratios.qkv, s.hidden, heads, s.splits_qkv() ? checked{s.hidden} : heads, stream + halves(heads));
-    sample(projection, ratios.projection, s.hidden, s.hidden, s.hidden, stream + dropped);
+    if (s.experts != 0 && (ratios.mlp_up != 1 || ratios.mlp_down != 1))
+      throw config_error{"inputs of experts cannot be sampled (sample those of queries and of the projection)"};
+    sample(qkv, ratios.qkv, s.hidden, heads, s.splits_qkv() ? checked{s.query_width()} : heads, stream + halves(heads));
+    sample(projection, ratios.projection, s.query_width(), s.hidden, s.hidden, results + dropped);
     sample(mlp_up, ratios.mlp_up, s.hidden, checked{s.ffn} * (s.has_gate() ? 2 : 1), s.ffn, before + stream);
     sample(mlp_down, ratios.mlp_down, s.ffn, s.hidden, s.hidden, halves(s.ffn) + dropped);
   }

@@ -27,76 +27,84 @@ struct slot_chain {
   std::vector<std::uint32_t> backward_extra;  ///< ob_i, i = 0..L: transient slots of a backward
   std::vector<double> forward;                ///< uf_i, i = 0..L
   std::vector<double> backward;               ///< ub_i, i = 0..L
+  std::vector<std::uint8_t> reads_input;      ///< i = 0..L: 1 if the backward of stage i reads x_i
 };
 
-/// The recursion of rotor, from the top and with a memory of what is known. Opt(i, j, m) is the least time of the
+/// The recursion of rotor, from the top and with a memory of what is known. Opt(i, j, m, e) is the least time of the
 /// forwards and backwards of stages i..j. The memory m counts the gradient of x_{j+1}, which is there from the start
-/// until stage j has gone backward, and does not count x_i, which is there until stage i has gone backward.
+/// until stage j has gone backward, but for that of the loss's output, which the loss makes as it goes backward. The
+/// memory m does not count x_i. With e = 0, x_i is there until stage i has gone backward. With e = 1, nothing outside
+/// of i..j reads x_i: where the backward of stage i does not read it either, x_i ends when stage i has saved.
 ///
-///   save(i, j)   = max( xb_{i+1} + x_{j+1} + of_i , xb_{i+1} + x_{i+1} + x_i + ob_i )
-///   Opt(i, i, m) = uf_i + ub_i    if m >= save(i, i), else infinity
-///   m_0(i, j)    = x_{j+1} + max( x_{i+1} + of_i , max_{i<k<j} ( x_k + x_{k+1} + of_k ) )
-///   Opt(i, j, m) = infinity if m < m_0(i, j), else the lesser of
-///     min_{i<s<=j, x_s<=m} sum_{k=i}^{s-1} uf_k + Opt(s, j, m - x_s) + Opt(i, s-1, m)      x_i is kept, x_s is reached
-///     uf_i + Opt(i+1, j, m - xb_{i+1}) + ub_i    if m >= save(i, j)                        all of stage i is saved
+///   free(i, e)      = x_i if e = 1 and the backward of stage i does not read x_i, else 0
+///   wait(j)         = x_{j+1} if stage j is not the loss, else 0
+///   save(i, j, e)   = max( xb_{i+1} + wait(j) + of_i , xb_{i+1} + x_{i+1} + x_i + ob_i - free(i, e) )
+///   Opt(i, i, m, e) = uf_i + ub_i    if m >= save(i, i, e), else infinity
+///   pass(i, j, s)   = wait(j) + max( x_{i+1} + of_i , max_{i<k<s} ( x_k + x_{k+1} + of_k ) )
+///   Opt(i, j, m, e) = the lesser of
+///     min_{i<s<=j, m >= pass(i,j,s)} sum_{k=i}^{s-1} uf_k + Opt(s, j, m - x_s, 1) + Opt(i, s-1, m, e)
+///     uf_i + Opt(i+1, j, m + free(i, e) - xb_{i+1}, 0) + ub_i    if m >= save(i, j, e)
 ///
-/// The first term of save(i, j) has x_{j+1} and not x_{i+1}: while stage i runs forward, the gradient of x_{j+1} waits.
+/// In save(i, j, e) the gradient of x_{j+1} waits while stage i runs forward, not that of x_{i+1}.
 class rotor_recursion {
  public:
   using slots = std::int64_t;  // signed, because limits subtract
 
   explicit rotor_recursion(const slot_chain& what) : chain_{what} {}
 
-  double operator()(std::size_t first, std::size_t last, slots room)
+  double operator()(std::size_t first, std::size_t last, slots room, bool ends)
   {
     if (room < 0) return never;
-    const state key{static_cast<slots>(first), static_cast<slots>(last), room};
+    const state key{static_cast<slots>(first), static_cast<slots>(last), room, ends ? 1 : 0};
     if (const auto found = known_.find(key); found != known_.end()) return found->second;
-    const double best = first == last ? one(first, room) : several(first, last, room);
+    const double best = first == last ? one(first, room, ends) : several(first, last, room, ends);
     known_.emplace(key, best);
     return best;
   }
+  /// free(i, e)
+  [[nodiscard]] slots freed(std::size_t stage, bool ends) const
+  {
+    return ends && chain_.reads_input[stage] == 0 ? input(stage) : 0;
+  }
 
  private:
-  using state = std::array<slots, 3>;
+  using state = std::array<slots, 4>;
   struct hash {
-    std::size_t operator()(const state& it) const { return std::hash<slots>{}((it[0] << 48) ^ (it[1] << 32) ^ it[2]); }
+    std::size_t operator()(const state& it) const
+    {
+      return std::hash<slots>{}((it[0] << 48) ^ (it[1] << 32) ^ (it[2] << 1) ^ it[3]);
+    }
   };
   static constexpr double never = std::numeric_limits<double>::infinity();
 
   [[nodiscard]] slots input(std::size_t index) const { return chain_.input[index]; }
+  [[nodiscard]] slots waiting(std::size_t last) const { return last + 1 < chain_.forward.size() ? input(last + 1) : 0; }
 
-  [[nodiscard]] slots save_limit(std::size_t first, std::size_t last) const
+  [[nodiscard]] slots save_limit(std::size_t first, std::size_t last, bool ends) const
   {
     const slots saved = chain_.saved[first + 1];
-    return std::max(saved + input(last + 1) + chain_.forward_extra[first],
-                    saved + input(first + 1) + input(first) + chain_.backward_extra[first]);
+    return std::max(saved + waiting(last) + chain_.forward_extra[first],
+                    saved + input(first + 1) + input(first) + chain_.backward_extra[first] - freed(first, ends));
   }
 
-  [[nodiscard]] slots pass_limit(std::size_t first, std::size_t last) const
+  [[nodiscard]] double one(std::size_t stage, slots room, bool ends) const
   {
-    slots most = input(first + 1) + chain_.forward_extra[first];
-    for (std::size_t stage = first + 1; stage < last; ++stage)
-      most = std::max(most, input(stage) + input(stage + 1) + chain_.forward_extra[stage]);
-    return input(last + 1) + most;
+    return room >= save_limit(stage, stage, ends) ? chain_.forward[stage] + chain_.backward[stage] : never;
   }
 
-  [[nodiscard]] double one(std::size_t stage, slots room) const
+  double several(std::size_t first, std::size_t last, slots room, bool ends)
   {
-    return room >= save_limit(stage, stage) ? chain_.forward[stage] + chain_.backward[stage] : never;
-  }
-
-  double several(std::size_t first, std::size_t last, slots room)
-  {
-    if (room < pass_limit(first, last)) return never;
     double best = never;
     double pass = 0;
     for (std::size_t split = first + 1; split <= last; ++split) {
-      pass += chain_.forward[split - 1];
-      best = std::min(best, pass + (*this)(split, last, room - input(split)) + (*this)(first, split - 1, room));
+      const std::size_t stage = split - 1;
+      if (room < (stage > first ? input(stage) : 0) + input(split) + chain_.forward_extra[stage] + waiting(last)) break;
+      pass += chain_.forward[stage];
+      best = std::min(best,
+                      pass + (*this)(split, last, room - input(split), true) + (*this)(first, split - 1, room, ends));
     }
-    if (room < save_limit(first, last)) return best;
-    const double rest = (*this)(first + 1, last, room - chain_.saved[first + 1]);
+    if (room < save_limit(first, last, ends)) return best;
+    const double rest = (*this)(first + 1, last, room + freed(first, ends) - chain_.saved[first + 1], false);
     return std::min(best, chain_.forward[first] + rest + chain_.backward[first]);
   }
 
@@ -105,11 +113,11 @@ class rotor_recursion {
 };
 
 /// The least time of rotor's model.
-/// @param slots   without x_0, which is there and not counted
+/// @param slots   without x_0, which is there from the start and not counted
 /// @return   [s], infinity where nothing fits
 inline double oracle_rotor(const slot_chain& chain, std::uint32_t slots)
 {
-  return rotor_recursion{chain}(0, chain.forward.size() - 1, slots);
+  return rotor_recursion{chain}(0, chain.forward.size() - 1, slots, true);
 }
 
 /// The recursion of POFO, from the top and with a memory of what is known, with a rate rh to the host and a rate rd to
@@ -117,6 +125,8 @@ inline double oracle_rotor(const slot_chain& chain, std::uint32_t slots)
 ///
 ///   full   whether the input of stage i is there as xb_i, or as x_i; in = xb_i or x_i. The slots of `in` are taken
 ///          throughout the forward and the backward of the group, even where they go to the host and come back.
+///          Where x_i is there alone, stage i saves all and its backward does not read x_i, x_i is dead after its
+///          forward: the slots of `in` are free from then on, and `in` neither stays nor leaves.
 ///   A      slots saved before i that stay on the device
 ///   df     slots that go to the host and have not left when the forward of the group may begin
 ///   db     slots of inputs of earlier groups that must have come back when the backward of the group has ended. The
@@ -126,16 +136,17 @@ inline double oracle_rotor(const slot_chain& chain, std::uint32_t slots)
 /// Whole slots move: floor() of a rate times seconds. A limit that fails forbids the choice.
 ///
 /// Choice 1 saves all of stage i and goes on at i+1, full:
-///   pf = xb_{i+1} + of_i <= R            pb = xb_{i+1} + x_{i+1} + x_i + ob_i <= R
-///   ef = max(0, pf - (R - df))           eb = max(0, pb - (R - db))           which must move while nothing computes
+///   pf = xb_{i+1} + of_i <= R            pb = xb_{i+1} + x_{i+1} + x_i + ob_i <= R', with R' = R + in if x_i is dead
+///   ef = max(0, pf - (R - df))           eb = max(0, pb - (R' - db))          which must move while nothing computes
 ///   out = floor(rh uf_i) + ef            back = floor(rd ub_i) + eb           cost = uf_i + ub_i + ef/rh + eb/rd
 /// Choice 2 saves nothing of stages i..j, i <= j < L, and goes on at j+1, not full:
-///   pf(k) = x_{k+1} + of_k (+ x_k if k > i) <= R for each k of i..j           Tb = Opt(i, j, R - db) of rotor
+///   pf(k) = x_{k+1} + of_k (+ x_k if k > i) <= R for each k of i..j           Tb = Opt(i, j, R - db, not full)
 ///   ef = max(0, max_k( pf(k) - floor(rh sum_{t=i}^{k-1} uf_t) ) - (R - df))   the stall is before the first forward
 ///   out = floor(rh sum uf) + ef          back = floor(rd Tb)                  cost = sum uf + ef/rh + Tb
 /// After either choice
 ///   in stays:     A' = A + in            df' = max(0, df - out)               db' = max(0, db - back)
 ///   in leaves:    A' = A                 df' = max(0, df + in - out)          db' = max(0, db - back) + in
+///   in is dead:   A' = A                 df' = max(0, df - out)               db' = max(0, db - back)
 /// The loss is a choice 1 where in stays; after its forward df' leave, and then db' return, while nothing computes:
 ///   value = cost + df'/rh + db'/rd
 class pofo_recursion {
@@ -172,6 +183,7 @@ class pofo_recursion {
     bool full;
     double seconds;  // of its forwards and backwards, stalls included
     slots out, back;
+    bool is_input_dead = false;
   };
   static constexpr double never = std::numeric_limits<double>::infinity();
 
@@ -194,15 +206,17 @@ class pofo_recursion {
     const slots saved = chain_.saved[stage + 1];
     const slots forward = saved + chain_.forward_extra[stage];
     const slots backward = saved + chain_.input[stage + 1] + chain_.input[stage] + chain_.backward_extra[stage];
-    if (forward > room || backward > room) return std::nullopt;
+    const slots way_back = room + rotor_.freed(stage, !now.full);
+    if (forward > room || backward > way_back) return std::nullopt;
     const slots excess_out = std::max<slots>(0, forward - (room - now.leaving));
-    const slots excess_back = std::max<slots>(0, backward - (room - now.due));
+    const slots excess_back = std::max<slots>(0, backward - (way_back - now.due));
     return group{.next = stage + 1,
                  .full = true,
                  .seconds = chain_.forward[stage] + chain_.backward[stage] + stall(excess_out, to_host_) +
                             stall(excess_back, to_device_),
                  .out = moved(to_host_, chain_.forward[stage]) + excess_out,
-                 .back = moved(to_device_, chain_.backward[stage]) + excess_back};
+                 .back = moved(to_device_, chain_.backward[stage]) + excess_back,
+                 .is_input_dead = !now.full && chain_.reads_input[stage] == 0};
   }
 
   /// Choice 2 of stages up to `last`.
@@ -218,7 +232,7 @@ class pofo_recursion {
       excess = std::max(excess, needed - moved(to_host_, pass) - (room - now.leaving));
       pass += chain_.forward[stage];
     }
-    const double backward = rotor_(now.stage, last, room - now.due);
+    const double backward = rotor_(now.stage, last, room - now.due, !now.full);
     if (backward == never) return std::nullopt;
     return group{.next = last + 1,
                  .full = false,
@@ -231,6 +245,8 @@ class pofo_recursion {
   {
     const slots mine = input(now);
     const slots due = std::max<slots>(0, now.due - done.back);
+    if (done.is_input_dead)
+      return done.seconds + from({done.next, done.full, now.kept, std::max<slots>(0, now.leaving - done.out), due});
     const state stays{done.next, done.full, now.kept + mine, std::max<slots>(0, now.leaving - done.out), due};
     const state leaves{done.next, done.full, now.kept, std::max<slots>(0, now.leaving + mine - done.out), due + mine};
     return done.seconds + std::min(from(stays), from(leaves));
@@ -275,11 +291,15 @@ inline double oracle_pofo(const slot_chain& chain, std::uint32_t slots, double s
 /// nothing of segments.
 ///
 /// A forward of stage k reads x_k, be it alone or within xb_k. F_ck keeps x_k, F_none drops x_k, F_all keeps x_k and
-/// stores xb_{k+1}. F_none may drop only what the operation before it has made: all other values are stored. A backward
-/// of stage k reads x_k, xb_{k+1} and the gradient of x_{k+1}; it makes the gradient of x_k and frees the others.
+/// stores xb_{k+1}; where x_k is there alone and the backward of stage k does not read x_k, F_all may drop x_k. F_none
+/// may drop only what the operation before it has made: all other values are stored. A backward of stage k reads
+/// xb_{k+1}, the gradient of x_{k+1} and, if so told, x_k; it makes the gradient of x_k and frees the others. The
+/// gradient of the loss's output is there while the loss goes backward.
 class schedule_search {
  public:
-  schedule_search(const slot_chain& what, std::uint32_t room) : chain_{what}, room_{room} {}
+  schedule_search(const slot_chain& what, std::uint32_t room) : chain_{what}, room_{std::uint64_t{room} + what.input[0]}
+  {
+  }
 
   double operator()()
   {
@@ -307,11 +327,12 @@ class schedule_search {
   static bool has(std::uint32_t set, std::uint32_t index) { return (set >> index & 1U) != 0; }
   static std::uint32_t bit(std::uint32_t index) { return 1U << index; }
 
-  /// Slots of all values in the memory, x_0 not counted.
+  [[nodiscard]] bool is_forward_only(const memory& now) const { return now.stages_left == chain_.forward.size(); }
+  /// Slots of all values in the memory.
   [[nodiscard]] std::uint64_t taken(const memory& now) const
   {
-    std::uint64_t sum = chain_.input[now.stages_left];  // gradient
-    for (std::uint32_t index = 1; index < chain_.input.size(); ++index)
+    std::uint64_t sum = is_forward_only(now) ? 0 : chain_.input[now.stages_left];  // gradient
+    for (std::uint32_t index = 0; index < chain_.input.size(); ++index)
       sum += (has(now.inputs, index) ? chain_.input[index] : 0) + (has(now.saved, index) ? chain_.saved[index] : 0);
     return sum;
   }
@@ -335,15 +356,20 @@ class schedule_search {
       const bool may_drop = stage > 0 && now.made == stage;
       if (may_drop) reach({(now.inputs & ~bit(stage)) | bit(output), now.saved, now.stages_left, output}, then);
     }
-    if (during + chain_.saved[output] <= room_ && !has(now.saved, output))  // F_all, in which x_k+1 is
-      reach({now.inputs & ~bit(output), now.saved | bit(output), now.stages_left, 0}, then);
+    if (during + chain_.saved[output] > room_ || has(now.saved, output)) return;
+    const std::uint32_t inputs = now.inputs & ~bit(output);  // F_all, in which x_k+1 is
+    reach({inputs, now.saved | bit(output), now.stages_left, 0}, then);
+    if (chain_.reads_input[stage] == 0)
+      reach({inputs & ~bit(stage), now.saved | bit(output), now.stages_left, 0}, then);
   }
 
   void run_backward(const memory& now, double seconds)
   {
     const std::uint32_t stage = now.stages_left - 1;
-    if (!has(now.inputs | now.saved, stage) || !has(now.saved, stage + 1)) return;
-    if (taken(now) + chain_.input[stage] + chain_.backward_extra[stage] > room_) return;
+    if (!has(now.saved, stage + 1)) return;
+    if (chain_.reads_input[stage] != 0 && !has(now.inputs | now.saved, stage)) return;
+    const std::uint64_t own = is_forward_only(now) ? chain_.input[now.stages_left] : 0;  // gradient of its output
+    if (taken(now) + own + chain_.input[stage] + chain_.backward_extra[stage] > room_) return;
     const std::uint32_t earlier = bit(stage) - 1;  // what has an index below the stage's
     reach({now.inputs & earlier, now.saved & (earlier | bit(stage)), stage, 0}, seconds + chain_.backward[stage]);
   }

@@ -17,13 +17,13 @@ using namespace chunkmem::activation;
 ///
 ///     const activation_plan plan = exhaustive{}.plan(chain, budget);
 ///
-/// Good for chains of up to ten blocks, as a check. Cost: 3^(blocks - 1) plans on virtual clocks.
+/// Good for chains of up to ten blocks, as a check. Cost: 4^(blocks - 1) plans on virtual clocks.
 class exhaustive {
  public:
   using policy_kind = chunkmem::activation_kind;
   static constexpr std::string_view name = "exhaustive";
 
-  static constexpr std::uint32_t most_blocks = 14;
+  static constexpr std::uint32_t most_blocks = 11;
 
   /// @throws config_error   more than `most_blocks` blocks; the chain or the budget cannot be
   [[nodiscard]] activation_plan plan(const layer_chain& chain, const activation_budget& budget) const

@@ -77,7 +77,7 @@ inline std::vector<chunkmem::activation::block_action> roll_actions(dice& dice, 
 {
   std::vector<chunkmem::activation::block_action> actions;
   for (std::uint32_t block = 0; block < blocks; ++block)
-    actions.push_back(static_cast<chunkmem::activation::block_action>(dice.below(3)));
+    actions.push_back(static_cast<chunkmem::activation::block_action>(dice.below(4)));
   return actions;
 }
 

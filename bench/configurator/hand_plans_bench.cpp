@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+// Does a search of a minute find plans as good as those that people make by hand?
+//
+// Llama-2-70B on 4 x 8 A100 of 40 GB and on 8 x 8 A100 of 80 GB: two threads search for 60 seconds. The hand plans have
+// stated degrees; of each the best micro-batch, place of states, recompute and ZeRO are taken, in the order of devices,
+// by the same clock and the same rehearsals. Then a model of 454 billion parameters on 4 x 8 A100 of 80 GB: does the
+// search find a plan that fits? Then ten clusters made by a seed: the plan of twenty seconds, over the best of a coarse
+// grid, of which every plan is rehearsed and simulated. Last, by how long a search exceeds its limit of five seconds.
+#include "../transfer/planning_figures.hpp"
+
+#include <chunkmem/configurator/cluster.hpp>
+#include <chunkmem/configurator/memory_proof.hpp>
+#include <chunkmem/configurator/parallel_plan.hpp>
+#include <chunkmem/configurator/plan_search.hpp>
+#include <chunkmem/configurator/plan_space.hpp>
+#include <chunkmem/configurator/planned_work.hpp>
+#include <chunkmem/configurator/rank_places.hpp>
+#include <chunkmem/configurator/step_latency.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/pipeline/interruption.hpp>
+#include <chunkmem/workload/named_transformers.hpp>
+#include <chunkmem/workload/transformer.hpp>
+#include <support/oracles/dice.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace chunkmem;
+using namespace chunkmem::configurator;
+using namespace chunkmem::literals;
+using clock_type = std::chrono::steady_clock;
+
+constexpr double nothing_fits = std::numeric_limits<double>::infinity();
+
+double seconds_since(clock_type::time_point begin)
+{
+  return std::chrono::duration<double>{clock_type::now() - begin}.count();
+}
+
+/// Nodes as DGX A100: NVLink of 300 GB/s in a direction, of which a ring reaches 230; for each device a network port of
+/// 25 GB/s and half of a PCIe 4 switch; 45 % of 312 TFLOP/s; a host of 1 TiB, or of 2 TiB for devices of 80 GB.
+cluster dgx(std::uint32_t nodes, bytes device)
+{
+  cluster whole{.name = "dgx a100", .nodes{}};
+  const cluster_node node{.kind = "a100",
+                          .devices = 8,
+                          .device_bytes = device,
+                          .host_bytes = device > 40_GiB ? 2'048_GiB : 1'024_GiB,
+                          .disk_bytes = 0_B,
+                          .device_flops_per_second = 1.4e14,
+                          .to_device_bytes_per_second = 1.2e10,
+                          .to_host_bytes_per_second = 1.2e10,
+                          .host_memory_bytes_per_second = 3e11,
+                          .host_updates_per_second = 8e9,
+                          .device_updates_per_second = 5e10};
+  whole.nodes.assign(nodes, node);
+  whole.links = link_matrix{nodes, {.latency = 5e-6, .bytes_per_second = 2.3e10}};
+  for (std::uint32_t it = 0; it < nodes; ++it) whole.links(it, it) = {.latency = 3e-6, .bytes_per_second = 2.3e11};
+  return whole;
+}
+
+/// With all that it moves; infinite where it does not fit, or cannot be.
+double seconds_of(const cluster& whole, const trained_model& model, const parallel_plan& plan)
+{
+  const step_latency latency{whole, model};
+  const free_bound bound{whole};
+  try {
+    if (!bound.memory_of(plan, parts_of(model, plan)).fits) return nothing_fits;
+    const planned_work work = work_of(model, with_few_micro_batches(plan, model), latency.typical_seconds(plan));
+    if (!refuse_by_leases(whole, work).fits) return nothing_fits;
+    const memory_proof proof = prove_memory(whole, work, {}, refused_stages::are_left_out);
+    return proof.fits ? latency.of(plan, moved_by(whole, plan, proof)).step : nothing_fits;
+  } catch (const config_error&) {
+    return nothing_fits;
+  }
+}
+
+struct hand_plan {
+  std::uint32_t tensor = 1;
+  std::uint32_t stages = 1;
+  bool recomputes = false;
+  bool states_on_host = false;
+};
+
+/// The best micro-batch and ZeRO of a plan by hand, with what it says or more: recompute, and states on the host.
+double best_by_hand(const cluster& whole, const trained_model& model, std::uint64_t rows, const hand_plan& given)
+{
+  parallel_plan plan{.tensor = given.tensor, .stages = given.stages, .devices = identity_placement(whole.ranks())};
+  plan.replicas = whole.ranks() / plan.tensor / plan.stages;
+  double best = nothing_fits;
+  std::string words = "nothing that fits";
+  for (plan.micro_batch = 1; plan.micro_batch <= 8; plan.micro_batch *= 2)
+    for (const bool recomputes : {false, true})
+      for (const bool on_host : {false, true})
+        for (plan.zero = 1; plan.zero <= (plan.replicas > 1 ? 2U : 1U); ++plan.zero) {
+          if (recomputes < given.recomputes || on_host < given.states_on_host) continue;
+          if (rows % (plan.replicas * plan.micro_batch) != 0) continue;
+          plan.micro_batches = static_cast<std::uint32_t>(rows / plan.replicas / plan.micro_batch);
+          plan.recomputes = recomputes;
+          plan.states_on_host = on_host;
+          const double seconds = seconds_of(whole, model, plan);
+          if (seconds >= best) continue;
+          best = seconds;
+          words = text_of(plan);
+        }
+  std::printf("  by hand  %9.4g s  %s\n", best, words.c_str());
+  return best;
+}
+
+plan_search_result search_for(const cluster& whole, const trained_model& model, const plan_space& space, double seconds)
+{
+  const clock_type::time_point begin = clock_type::now();
+  const pipeline::interruption stop{[=] { return seconds_since(begin) > seconds; }};
+  plan_search_result found = find_plans(whole, model, space, {.threads = 2, .best = 3, .stop = stop});
+  std::printf("  %.1f s: %llu plans, %llu simulated, %llu rehearsed, no plan below %.4g s\n", seconds_since(begin),
+              static_cast<unsigned long long>(found.plans), static_cast<unsigned long long>(found.simulated),
+              static_cast<unsigned long long>(found.rehearsed), found.bound);
+  if (!found.best.empty())
+    std::printf("  found    %9.4g s  %s\n", found.best.front().time.step, text_of(found.best.front().plan).c_str());
+  std::fflush(stdout);
+  return found;
+}
+
+struct searched {
+  double over_hand = 0;
+  double over_bound = 0;
+};
+
+searched against_hand_plans(const cluster& whole, const trained_model& model, std::uint64_t rows)
+{
+  std::printf("%zu nodes, devices of %llu GiB, %llu rows\n", whole.nodes.size(),
+              static_cast<unsigned long long>(whole.nodes[0].device_bytes.count() >> 30U),
+              static_cast<unsigned long long>(rows));
+  const plan_search_result found = search_for(whole, model, {.rows = rows, .schedules = {}}, 60);
+  double hand = nothing_fits;
+  for (const hand_plan& it : {hand_plan{.tensor = 8, .stages = 4, .recomputes = true},
+                              {.tensor = 1, .stages = 16, .recomputes = true, .states_on_host = true},
+                              {.tensor = 4, .stages = 8},
+                              {.tensor = 1, .stages = 32}})
+    hand = std::min(hand, best_by_hand(whole, model, rows, it));
+  if (found.best.empty()) return {nothing_fits, nothing_fits};
+  const double best = found.best.front().time.step;
+  return {best / hand, best / found.bound};
+}
+
+/// Nodes of one or two devices, whose speeds, memories and links differ.
+cluster roll_cluster(support::dice& dice)
+{
+  cluster whole = dgx(dice.between(2, 4), 40_GiB);
+  std::uint32_t number = 0;
+  for (cluster_node& it : whole.nodes) {
+    it.kind = "node " + std::to_string(number++);
+    it.devices = dice.between(1, 2);
+    it.device_flops_per_second *= dice.between(60, 100) / 100.0;
+    it.device_bytes = bytes{std::uint64_t{dice.between(6, 30)} << 30};
+  }
+  const auto nodes = static_cast<std::uint32_t>(whole.nodes.size());
+  for (std::uint32_t from = 0; from < nodes; ++from)
+    for (std::uint32_t to = 0; to < nodes; ++to)
+      if (from != to) whole.links(from, to).bytes_per_second = 1e9 * dice.between(1, 20);
+  return whole;
+}
+
+/// The best of every plan on all devices in their order, with the schedules 1f1b and zb-h1.
+double best_of_grid(const cluster& whole, const trained_model& model, std::uint64_t rows)
+{
+  const plan_space space{
+      .rows = rows, .most_parts = 1, .schedules = {schedule_kind::one_f_one_b, schedule_kind::zb_h1}};
+  double best = nothing_fits;
+  for (const plan_family& family : families_of(space, model.shape, whole.ranks()))
+    for (parallel_plan plan : family.plans) {
+      plan.devices = identity_placement(whole.ranks());
+      best = std::min(best, seconds_of(whole, model, plan));
+    }
+  return best;
+}
+
+double over_coarse_grid()
+{
+  const trained_model model{workload::shape_of("PatrickStar", "GPT2_4B")};
+  double worst = 0;
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    support::dice dice{seed};
+    const cluster whole = roll_cluster(dice);
+    const std::uint64_t rows = std::uint64_t{whole.ranks()} * 8;
+    std::printf("cluster %llu: %u devices\n", static_cast<unsigned long long>(seed), whole.ranks());
+    const plan_search_result found = search_for(whole, model, {.rows = rows, .schedules = {}}, 20);
+    const double grid = best_of_grid(whole, model, rows);
+    std::printf("  the grid %9.4g s\n", grid);
+    if (grid == nothing_fits) continue;
+    worst = std::max(worst, found.best.empty() ? nothing_fits : found.best.front().time.step / grid);
+  }
+  return worst;
+}
+
+/// Of a million rows, which have plans of a million micro-batches.
+double overrun(const trained_model& model)
+{
+  constexpr double limit = 5;
+  const clock_type::time_point begin = clock_type::now();
+  (void)search_for(dgx(4, 40_GiB), model, {.rows = std::uint64_t{1} << 20, .schedules = {}}, limit);
+  return seconds_since(begin) - limit;
+}
+
+}  // namespace
+
+int main()
+{
+  const trained_model llama{workload::shape_of("Gemini LLaMA", "70b")};
+  const double over_limit = overrun(llama);
+  const searched small = against_hand_plans(dgx(4, 40_GiB), llama, 64);
+  const searched large = against_hand_plans(dgx(8, 80_GiB), llama, 128);
+  std::printf("454 billion parameters\n");
+  const trained_model huge{workload::shape_of("PatrickStar", "454B")};
+  const bool fits = !search_for(dgx(4, 80_GiB), huge, {.rows = 64, .schedules = {}}, 60).best.empty();
+  return transfer_bench::write_figures(
+      "hand_plans_bench",
+      {{"plan.search_70b_over_best_hand_plan", std::max(small.over_hand, large.over_hand), "ratio", "<=", 1.05},
+       {"plan.search_70b_over_bound", std::max(small.over_bound, large.over_bound), "ratio", "<=", 1.3},
+       {"plan.search_454b_fits", fits ? 1.0 : 0.0, "plans", "==", 1},
+       {"plan.search_over_coarse_grid_worst", over_coarse_grid(), "ratio", "<=", 1.05},
+       {"plan.search_overrun_seconds", over_limit, "s", "<=", 1}});
+}

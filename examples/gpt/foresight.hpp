@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "options.hpp"
+#include "step_meter.hpp"
+#include "step_watch.hpp"
+#include "virtual_clocks.hpp"
+
+#include <chunkmem/activation/activation_plan.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/manager/rehearsal.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+
+namespace gpt {
+
+struct rank_plan;
+struct training_setup;
+
+/// The first steps of a training on virtual clocks.
+struct foreseen_steps {
+  bool fits = false;             ///< the other members say nothing where it does not
+  step_account compared{};       ///< the mean of the steps that are compared
+  part_operations operations{};  ///< of the last measured step
+};
+
+/// The memory that a training has, and where it begins.
+struct training_start {
+  chunkmem::bytes device, host;
+  bool is_resumed = false;              ///< the text that was held out is not looked at again
+  chunkmem::memory_requirement need{};  ///< of a step
+};
+
+/// The place of a rank among those that train together.
+struct rank_place {
+  std::uint32_t rank = 0;
+  std::uint32_t ranks = 1;
+};
+
+/// The first steps of a training: the same trainer and manager, policies and capacities, without bytes. The copies and
+/// the peak are those of the real steps, since no decision of a manager depends on time.
+/// @param setup   its plan is that of the measured steps   @param later   the plan of the other steps
+[[nodiscard]] foreseen_steps foresee(const training_setup& setup, const chunkmem::activation::activation_plan& later,
+                                     const training_start& start, const clock_rates& rates);
+/// The same for one rank. Its gathers and sums take no time of their own: the measured seconds of layers have them.
+[[nodiscard]] foreseen_steps foresee(const training_setup& setup, const chunkmem::activation::activation_plan& later,
+                                     const training_start& start, const clock_rates& rates, const rank_plan& plan,
+                                     const rank_place& place);
+
+/// Events that a forecast does not know.
+struct unforeseen {
+  bool is_resumed = false;        ///< or began with weights of a file
+  bool was_saved = false;         ///< a checkpoint, in these steps
+  std::size_t skipped = 0;        ///< steps whose gradients were not finite
+  std::uint64_t divergences = 0;  ///< steps that were not as recorded
+};
+
+/// Chooses the plan of activations by measured rates, and tells the steps to come.
+///
+/// Modes without a planner have one plan. For `karma` and `planned` the planner makes plans for several parts of the
+/// room, beside the plans without and with all layers run again. Each is run on virtual clocks in the whole step, with
+/// weights, states, gradients and activations. The fastest one is taken.
+class foresight {
+ public:
+  /// Runs the first steps on virtual clocks, see foresee.
+  using look = std::function<foreseen_steps(const chunkmem::activation::activation_plan& later, const clock_rates&)>;
+  /// Makes each number the greatest of all ranks.
+  using agree = std::function<void(std::span<double>)>;
+
+  /// @param first        plan of the measured steps
+  /// @param room         bytes of the device for activations
+  /// @param parameters   that this rank updates in a step
+  /// @param chosen, first   outlive this
+  foresight(const options& chosen, const chunkmem::activation::activation_plan& first, chunkmem::bytes room,
+            std::uint64_t parameters, look look_ahead, agree agree_on);
+
+  /// Every rank makes this call, and chooses the same plan. @return   the plan of the steps to come
+  [[nodiscard]] const chunkmem::activation::activation_plan& choose(const measured_times& times);
+  [[nodiscard]] const chunkmem::activation::activation_plan& plan() const noexcept { return plan_; }
+  /// The mean of the compared steps, as `choose` saw it.
+  [[nodiscard]] const step_account& said() const noexcept { return said_; }
+  [[nodiscard]] bool is_foreseen() const noexcept { return fits_; }
+  [[nodiscard]] const clock_rates& rates() const noexcept { return rates_; }
+
+  /// Lines that tell the rates, the plan and its steps.
+  [[nodiscard]] std::string told() const;
+  /// A table of what was said beside what was seen, and a likely cause: of seconds where they differ by more
+  /// than a tenth, of bytes where they differ at all.
+  [[nodiscard]] std::string compared_with(const step_account& seen, const unforeseen& events) const;
+
+ private:
+  /// The slowest rank's times, which the rates are made of.
+  [[nodiscard]] measured_times agreed(measured_times times);
+  [[nodiscard]] std::vector<chunkmem::activation::activation_plan> candidates(const measured_times& times) const;
+
+  const options& chosen_;
+  const chunkmem::activation::activation_plan& first_;
+  chunkmem::bytes room_;
+  std::uint64_t parameters_;
+  look look_;
+  agree agree_;
+  clock_rates rates_;
+  chunkmem::activation::activation_plan plan_;
+  step_account said_;
+  bool fits_ = false;
+};
+
+}  // namespace gpt

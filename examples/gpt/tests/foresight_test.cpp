@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "foresight.hpp"
+
+#include "budget.hpp"
+#include "either_gradient.hpp"
+#include "file_trace.hpp"
+#include "policies.hpp"
+#include "rank_on_host.hpp"
+#include "rank_session.hpp"
+#include "run.hpp"
+#include "training_on_host.hpp"
+#include "virtual_clocks.hpp"
+
+#include <chunkmem/activation/activation_plan.hpp>
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/chunkmem.hpp>
+#include <chunkmem/sharding/process_groups.hpp>
+#include <chunkmem/sharding/thread_ranks.hpp>
+#include <support/catch.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace foresight_test {
+
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+using chunkmem::activation::activation_plan;
+using chunkmem::activation::block_action;
+
+template <class Backend>
+using training = gpt::training_on_host<chunkmem::manager<Backend, gpt::any_eviction, gpt::any_layout,
+                                                         gpt::any_placement, gpt::any_transfer, gpt::either_gradient>>;
+
+gpt::training_text some_text()
+{
+  std::string all;
+  for (int i = 0; i < 200; ++i) all += "the quick brown fox jumps over the lazy dog " + std::to_string(i) + '\n';
+  return {"made here", all};
+}
+
+gpt::options chosen_by(std::vector<std::string> words)
+{
+  for (const char* const word : {"--steps", "8", "--threads", "1", "--sample", "0"}) words.emplace_back(word);
+  std::vector<const char*> arguments;
+  for (const std::string& word : words) arguments.push_back(word.c_str());
+  return gpt::parse_options(static_cast<int>(arguments.size()), arguments.data());
+}
+
+std::vector<std::string> joined(std::vector<std::string> words, const std::vector<std::string>& more)
+{
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+const std::vector<std::vector<std::string>> sizes{
+    {"--layers", "2", "--width", "16", "--heads", "2", "--context", "16", "--batch", "1", "--transfer", "planned"},
+    {"--layers", "3", "--width", "32", "--heads", "2", "--context", "32", "--batch", "2"},
+    {"--layers", "3", "--width", "16", "--heads", "2", "--context", "64", "--batch", "2"},
+    {"--layers", "2", "--width", "32", "--heads", "4", "--context", "16", "--batch", "3", "--precision", "bf16"},
+    {"--layers", "2", "--width", "16", "--heads", "2", "--context", "48", "--batch", "1", "--mlp", "relu",
+     "--accumulate", "2"},
+};
+const std::array<const char*, 6> modes{"swap", "keep", "recompute", "karma", "planned", "sample=0.3"};
+
+/// A training whose first steps were followed.
+struct followed_run {
+  gpt::foreseen_steps said;
+  gpt::step_account seen;
+  activation_plan plan;
+  gpt::clock_rates rates;
+  std::string told;
+};
+
+/// @param clocks   of a training on virtual clocks
+template <class Backend>
+followed_run run(const gpt::options& chosen, const gpt::clock_rates* clocks = nullptr)
+{
+  const gpt::training_text text = some_text();
+  chunkmem::optimizer::thread_pool workers{1};
+  using kind = training<Backend>;
+  gpt::training_setup setup{chosen, text, workers, chunkmem::bytes{}};
+  setup.rates = clocks;
+  setup.chunk = align_up(chunkmem::bytes{kind::largest_tensor_bytes(chosen.size)}, chunkmem::bytes{4096});
+  gpt::choose_activations<kind>(setup);
+  const gpt::memory_budget budget = gpt::budget_for<kind>(setup);
+  setup.is_followed = true;
+  auto session = gpt::session_as_chosen<kind>(setup, budget.device, budget.host, gpt::either_gradient{chosen.gradient});
+  (void)session.rehearse();
+  session.fill();
+  (void)session.train(nullptr, nullptr);
+  const auto& followed = *session.followed();
+  return {{.fits = followed.ahead().is_foreseen(), .compared = followed.ahead().said()},
+          followed.seen(),
+          followed.ahead().plan(),
+          followed.ahead().rates(),
+          followed.ahead().told()};
+}
+
+std::size_t again(const activation_plan& plan)
+{
+  std::size_t layers = 0;
+  for (std::uint32_t layer = 0; layer < plan.inner_leaves.size(); ++layer)
+    layers += plan.action_of(layer) == block_action::recompute ? 1 : 0;
+  return layers;
+}
+
+/// @param gigabytes   a second on each link
+gpt::clock_rates machine_of(double operations, double gigabytes)
+{
+  gpt::clock_rates made;
+  made.operations_per_second.fill(operations);
+  made.copies.to_device = made.copies.to_host = {.latency_nanoseconds = 0, .bytes_per_second = gigabytes * 1e9};
+  made.updates = {1e8, 1e8, 1e12, 1e12};
+  return made;
+}
+
+}  // namespace
+
+TEST_CASE("each mode at each size moves the bytes that were said, and its peak is the one that was said",
+          "[gpt_foresight]")
+{
+  for (const auto& size : sizes)
+    for (const char* const mode : modes) {
+      CAPTURE(size[1], size[3], mode);
+      const followed_run found = run<chunkmem::backend::host_arena>(chosen_by(joined(size, {"--activations", mode})));
+      REQUIRE(found.said.fits);
+      CHECK(found.said.compared.loaded == found.seen.loaded);
+      CHECK(found.said.compared.written_back == found.seen.written_back);
+      CHECK(found.said.compared.device_peak == found.seen.device_peak);
+      CHECK(found.seen.loaded > 0);
+    }
+}
+
+TEST_CASE("slow links make a plan recompute, and fast links make none", "[gpt_foresight]")
+{
+  // Activations are most of what such a model has.
+  const std::vector<std::string> deep{"--layers", "6",         "--width", "16",      "--heads",
+                                      "2",        "--context", "256",     "--batch", "2"};
+  const gpt::clock_rates slow = machine_of(1e11, 0.01);
+  const gpt::clock_rates fast = machine_of(1e8, 1000);
+  for (const char* const mode : {"karma", "planned"}) {
+    CAPTURE(mode);
+    const followed_run found = run<gpt::virtual_clocks>(chosen_by(joined(deep, {"--activations", mode})), &slow);
+    CHECK(again(found.plan) > 0);
+    CHECK_THAT(found.told, ContainsSubstring("R for a layer that runs forward again: R"));
+  }
+  CHECK(again(run<gpt::virtual_clocks>(chosen_by(joined(deep, {"--activations", "planned"})), &fast).plan) == 0);
+}
+
+TEST_CASE("rates are those of the machine, and the seconds that are said are the seconds that pass", "[gpt_foresight]")
+{
+  const gpt::clock_rates machine = machine_of(3e9, 2);
+  const followed_run found =
+      run<gpt::virtual_clocks>(chosen_by(joined(sizes[1], {"--activations", "planned"})), &machine);
+  CHECK(found.rates.copies.to_device.bytes_per_second == Catch::Approx(2e9).epsilon(0.01));
+  CHECK(found.rates.copies.to_host.bytes_per_second == Catch::Approx(2e9).epsilon(0.01));
+  for (const auto part : {gpt::step_part::forward, gpt::step_part::backward, gpt::step_part::ends})
+    CHECK(found.rates.operations_per_second[index_of(part)] == Catch::Approx(3e9).epsilon(0.01));
+  CHECK(found.said.compared.seconds == Catch::Approx(found.seen.seconds).epsilon(0.01));
+  CHECK(found.said.compared.loaded == found.seen.loaded);
+}
+
+TEST_CASE("activations that are kept are refused on a smaller device, and a larger default is told", "[gpt_foresight]")
+{
+  const gpt::training_text text = some_text();
+  chunkmem::optimizer::thread_pool workers{1};
+  using kind = training<chunkmem::backend::host_arena>;
+  const auto budget_of = [&](const gpt::options& chosen) {
+    gpt::training_setup setup{chosen, text, workers, chunkmem::bytes{16384}};
+    gpt::choose_activations<kind>(setup);
+    return gpt::budget_for<kind>(setup);
+  };
+  const gpt::options keeps = chosen_by(joined(sizes[2], {"--activations", "keep"}));
+  const gpt::memory_budget budget = budget_of(keeps);
+  REQUIRE(budget.device > chunkmem::bytes{budget.everything.count() / 4});
+  std::FILE* const out = std::tmpfile();
+  gpt::display{out}.header(keeps, text, budget, chunkmem::bytes{16384});
+  std::string printed(8192, '\0');
+  std::rewind(out);
+  printed.resize(std::fread(printed.data(), 1, printed.size(), out));
+  std::fclose(out);
+  CHECK_THAT(printed,
+             ContainsSubstring("is too small with --activations keep, which leaves all activations on the device"));
+  const std::string less = std::to_string(budget.smallest_device.count() - 1) + "B";
+  CHECK_THROWS_WITH(budget_of(chosen_by(joined(sizes[2], {"--activations", "keep", "--device-memory", less}))),
+                    ContainsSubstring("with --activations keep, which leaves all activations on the device"));
+}
+
+TEST_CASE("all ranks take one plan, and each moves the bytes that it said", "[gpt_foresight]")
+{
+  using chunkmem::sharding::thread_ranks;
+  for (const char* const mode : {"swap", "planned"}) {
+    CAPTURE(mode);
+    const gpt::options chosen = chosen_by(joined(sizes[1], {"--ranks", "3", "--shard", "3", "--activations", mode}));
+    const gpt::training_text text = some_text();
+    const gpt::rank_plan plan = gpt::rank_plan::of(chosen, 3);
+    const thread_ranks gathers{3, plan.of_node}, sums{3, plan.of_node};
+    std::vector<followed_run> found(3);
+    gathers.run([&](thread_ranks::place& here) {
+      thread_ranks::place for_sums{sums, here.rank()};
+      chunkmem::sharding::sums_apart both{here.process_groups(), for_sums.process_groups()};
+      const gpt::rank_on_host place{both};
+      chunkmem::optimizer::thread_pool workers{1};
+      const gpt::training_setup setup = gpt::setup_of_rank(chosen, text, place, plan, workers);
+      const gpt::memory_budget budget = gpt::budget_of_rank(setup, place, plan);
+      gpt::rank_session session{setup, place, plan, budget.device, budget.host};
+      (void)session.train(nullptr, nullptr);
+      const auto& followed = *session.followed();
+      found[here.rank()] = {{.fits = followed.ahead().is_foreseen(), .compared = followed.ahead().said()},
+                            followed.seen(),
+                            followed.ahead().plan(),
+                            followed.ahead().rates(),
+                            {}};
+    });
+    for (const followed_run& mine : found) {
+      CHECK(mine.said.fits);
+      CHECK(mine.plan.steps == found.front().plan.steps);
+      CHECK(mine.said.compared.loaded == mine.seen.loaded);
+      CHECK(mine.said.compared.written_back == mine.seen.written_back);
+      CHECK(mine.said.compared.device_peak == mine.seen.device_peak);
+    }
+  }
+}
+
+TEST_CASE("a difference has a likely cause", "[gpt_foresight]")
+{
+  const gpt::options chosen = chosen_by(sizes[0]);
+  const activation_plan first = gpt::plan_layer_runs(gpt::activation_mode::swap, chosen.size, gpt::boundless);
+  gpt::step_account said{.seconds = 1, .parts = {0.2, 0.4, 0.1, 0.1}, .waited = 0.2, .loaded = 1024};
+  said.device_peak = chunkmem::bytes{4096};
+  gpt::foresight ahead{chosen,
+                       first,
+                       chunkmem::bytes{1U << 20U},
+                       1000,
+                       [&](const activation_plan&, const gpt::clock_rates&) {
+                         return gpt::foreseen_steps{.fits = true, .compared = said, .operations = {1, 1, 1, 0}};
+                       },
+                       [](std::span<double>) {}};
+  (void)ahead.choose({});
+  CHECK_THAT(ahead.compared_with(said, {}), !ContainsSubstring("likely cause"));
+  gpt::step_account seen = said;
+  seen.seconds = 1.3;
+  seen.waited = 0.5;
+  CHECK_THAT(ahead.compared_with(seen, {}), ContainsSubstring("likely cause, seconds: waits for copies"));
+  seen.waited = 0.2;
+  seen.parts[1] = 0.7;
+  CHECK_THAT(ahead.compared_with(seen, {}), ContainsSubstring("likely cause, seconds: backward runs of layers"));
+  seen = said;
+  seen.seconds = 0.8;
+  seen.parts[0] = 0;
+  CHECK_THAT(ahead.compared_with(seen, {}), ContainsSubstring("likely cause, seconds: forward runs of layers"));
+  seen = said;
+  seen.loaded = 2048;
+  CHECK_THAT(ahead.compared_with(seen, {.skipped = 1}), ContainsSubstring("likely cause, bytes: 1 steps whose"));
+  CHECK_THAT(ahead.compared_with(seen, {.is_resumed = true}),
+             ContainsSubstring("a training that begins with values of a file"));
+  CHECK_THAT(ahead.compared_with(seen, {.was_saved = true}), ContainsSubstring("a checkpoint that was saved"));
+  CHECK_THAT(ahead.compared_with(seen, {.divergences = 2}), ContainsSubstring("2 steps that were not as recorded"));
+}
+
+}  // namespace foresight_test
