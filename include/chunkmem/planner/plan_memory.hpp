@@ -157,7 +157,7 @@ class plan_search {
   }
 
   /// Every size with the share of the bound, the least share that the host has room for, and all. Then downhill from
-  /// the best of these.
+  /// the best of these. On one rank then every size with a share between those of the bound and all, and downhill again.
   void run()
   {
     for (const std::uint64_t size : sizes_) start(size, std::max(units_, 1U));
@@ -166,15 +166,14 @@ class plan_search {
     if (!trials_.best().fits) return;
     spread();
     std::ranges::sort(sizes_);
-    constexpr double worth = 0.998;  // of the step before, for one more round
-    double before = infinity;
-    bool is_resized = true;  // neighbours of the new size were not tried
-    while (is_resized || seconds() < worth * before) {
-      before = seconds();
-      widen(), shift();
-      is_resized = resize();
-      first_step_ = 32;
+    descend();
+    if (units_ != 0) return;
+    // a size whose chunks of states have parameters of both places is slow with some shares: the way down ends there
+    for (const std::uint64_t size : sizes_) {
+      const auto ideal = static_cast<std::uint32_t>(std::lround(free_share_ * groups(size)));
+      attempt(size, (ideal + groups(size)) / 2, 1);
     }
+    descend();
   }
 
  private:
@@ -202,6 +201,20 @@ class plan_search {
   }
 
   static constexpr double infinity = std::numeric_limits<double>::infinity();
+
+  /// From the best point, while a round is worth one more.
+  void descend()
+  {
+    constexpr double worth = 0.998;  // of the step before, for one more round
+    double before = infinity;
+    bool is_resized = true;  // neighbours of the new size were not tried
+    while (is_resized || seconds() < worth * before) {
+      before = seconds();
+      widen(), shift();
+      is_resized = resize();
+      first_step_ = 32;
+    }
+  }
 
   /// Shares between the least and all, so that the way down begins on the right side.
   void spread()
