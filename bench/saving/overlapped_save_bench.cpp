@@ -250,21 +250,17 @@ class rank {
  public:
   rank(const question& it, const cm::planner::rank_settings& settings)
       : share_{it.share},
-        groups_{it.shape,
-                {.micro_batch = it.micro_batch},
-                cm::planner::own_elements(settings.chunk_elements) * it.share.ranks},
+        groups_{cm::planner::groups_of(it.shape, {.micro_batch = it.micro_batch}, it.share, settings)},
         script_{groups_, cm::workload::training_setup{}.recomputes_layers,
                 it.share.rates.device_flops_per_second * settings.reached_share, settings.gather_units},
         training_{groups_, script_, it.share, settings, cm::planner::capacities_of(it.share, settings)},
         copying_{cm::planner::costs_of(it.share, settings).within_host},
         updates_late_{settings.updates_late}
   {
-    (void)training_.rehearse();
+    const std::uint64_t chunks = training_.rehearse().chunks.count();
     training_.fill();
     for (int step = 0; step < 8; ++step) training_.step();
     for (cm::agent& each : threads_) each = training_.engine().backend().adopt();
-    // a weight of 16 bits and three lists of 32
-    const std::uint64_t chunks = 14 * cm::planner::own_elements(settings.chunk_elements) * groups_.groups();
     const std::uint64_t host = cm::planner::capacities_of(it.share, settings)[cm::tier::host].count();
     spare_ = host - std::min(host, chunks);
   }

@@ -25,8 +25,8 @@ namespace detail {
 /// An iteration of a manager in its steady state, as it was seen.
 struct seen_iteration {
   const cm::access_record& record;
-  std::span<const std::uint32_t> chunk_of_slot;  ///< chunks of one frame
-  std::uint32_t chunks = 0;
+  std::span<const std::uint32_t> chunk_of_slot;
+  std::span<const std::uint32_t> frames;  ///< of each chunk
   std::uint32_t parameters = 0;
   std::span<const std::uint64_t> computed;  ///< by access index [ns]
   const cm::planner::training_timeline& timeline;
@@ -42,8 +42,9 @@ class seen_step {
  public:
   explicit seen_step(const seen_iteration& seen) : seen_{seen}
   {
-    uses_.read(seen.record, seen.chunk_of_slot, seen.chunks, std::vector<std::uint8_t>(seen.chunk_of_slot.size(), 0));
-    sizes_.assign(seen.chunks, seen.frame.count());
+    const auto chunks = static_cast<std::uint32_t>(seen.frames.size());
+    uses_.read(seen.record, seen.chunk_of_slot, chunks, std::vector<std::uint8_t>(seen.chunk_of_slot.size(), 0));
+    for (const std::uint32_t it : seen.frames) sizes_.push_back(it * seen.frame.count());
     for (const cm::planner::timed_copy& it : seen.timeline.copies)
       sizes_[it.chunk] = it.bytes;  // the last ones are not full
     cm::transfer::lease_tide tide;
@@ -71,12 +72,12 @@ class seen_step {
   /// A chunk stayed where nothing loaded it before its next use on the device.
   void find_retained()
   {
-    std::vector<std::vector<std::uint32_t>> loads(seen_.chunks);
+    std::vector<std::vector<std::uint32_t>> loads(seen_.frames.size());
     for (const cm::planner::timed_copy& it : seen_.timeline.copies)
       if (it.to == cm::tier::device) loads[it.chunk].push_back(it.access_index);
     const auto uses = uses_.uses();
     // access of the next use on the device, those of the next iteration behind this one
-    std::vector<std::uint32_t> next(seen_.chunks, 0);
+    std::vector<std::uint32_t> next(seen_.frames.size(), 0);
     retained_.assign(uses.size(), 1);
     for (const bool around : {true, false})
       for (std::size_t index = uses.size(); index-- > 0;) {
@@ -157,15 +158,14 @@ struct least_step {
                                                 const cm::workload::rank_share& share,
                                                 const cm::planner::rank_settings& settings)
 {
-  const std::uint64_t chunk = cm::planner::own_elements(settings.chunk_elements);
-  const detail::seen_step seen{{found.record, found.chunk_of_slot, 1 + *std::ranges::max_element(found.chunk_of_slot),
-                                found.parameters, found.computed, found.timeline, found.capacity[cm::tier::device],
-                                cm::bytes{2} * chunk, cm::planner::costs_of(share, settings), settings.takes_norm,
-                                found.step.collecting}};
+  const std::uint64_t chunk = cm::planner::chunk_elements_of(settings, share.ranks);
+  const detail::seen_step seen{{found.record, found.chunk_of_slot, found.frames, found.parameters, found.computed,
+                                found.timeline, found.capacity[cm::tier::device], cm::bytes{2} * chunk,
+                                cm::planner::costs_of(share, settings), settings.takes_norm, found.step.collecting}};
   least_step least{find_reachable_step(seen.input())};
   least.host_memory = detail::host_memory_nanoseconds(found.step, share.rates);
   if (share.ranks == 1) return least;
-  const cm::planner::parameter_groups groups{shape, setup, chunk * share.ranks};
+  const cm::planner::parameter_groups groups = cm::planner::groups_of(shape, setup, share, settings);
   const cm::planner::training_script script{groups, setup.recomputes_layers,
                                             share.rates.device_flops_per_second * settings.reached_share,
                                             settings.gather_units};

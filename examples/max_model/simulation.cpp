@@ -7,7 +7,8 @@ namespace {
 /// How often the engine sends each weight or gradient around all ranks, on average.
 double rings_of_engine(const training_job& job, std::uint64_t own_chunk, std::uint64_t ranks)
 {
-  const planner::parameter_groups groups{job.shape, job.setup, planner::own_elements(own_chunk) * ranks};
+  const planner::parameter_groups groups{job.shape, job.setup,
+                                         ranks * planner::chunk_elements_of({.chunk_elements = own_chunk}, ranks)};
   const planner::training_script script{groups, job.setup.recomputes_layers, 1e12};
   std::uint64_t sent = 0;
   for (const planner::act& it : script.acts())

@@ -134,6 +134,25 @@ TEST_CASE("update_share gives the first parameters to the device, as far as its 
   CHECK_THROWS_AS(assigned(1.1), usage_error);
 }
 
+TEST_CASE("update_share gives the parameters of a chunk to one place, in the order of the first ones", "[placement]")
+{
+  const std::vector<bytes> states(6, 100_B);
+  const auto assigned = [&](double share, const std::vector<std::uint32_t>& chunks) {
+    std::vector<tier> tiers(6);
+    placement::update_share{.device_share = share}.assign({0_B, 0_B, 0_B, true, states, chunks}, tiers);
+    std::string text;
+    for (const tier it : tiers) text += it == tier::device ? 'd' : 'h';
+    return text;
+  };
+  CHECK(assigned(0.5, {7, 8, 8, 9, 9, 9}) == "dddhhh");
+  CHECK(assigned(0.49, {7, 8, 8, 9, 9, 9}) == "dhhhhh");
+  CHECK(assigned(0.99, {7, 8, 8, 9, 9, 9}) == "dddhhh");
+  CHECK(assigned(0.5, {0, 1, 0, 1, 0, 1}) == "dhdhdh");  // small tensors of all layers share a chunk
+  CHECK(assigned(0.49, {0, 1, 0, 1, 0, 1}) == "hhhhhh");
+  CHECK(assigned(0.5, {5, 5, 5, 5, 6, 7}) == "hhhhhh");  // none behind a chunk that is too large
+  CHECK(assigned(1.0, {0, 1, 0, 1, 0, 1}) == "dddddd");
+}
+
 TEST_CASE("update_share in turn spreads its share evenly over the chunks", "[placement]")
 {
   for (const double share : {0.0, 0.3, 1.0})

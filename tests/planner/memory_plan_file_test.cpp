@@ -27,6 +27,9 @@ const memory_plan example{.fingerprint = 7,
                           .host_capacity = 200_B,
                           .device_update_share = 0.25,
                           .gather_units = 6,
+                          .gradient = "separate",
+                          .has_wide_gradients = true,
+                          .layout = "append_layout",
                           .at_peak = {10_B, 20_B, 30_B, 40_B},
                           .host_peak = 150_B,
                           .step_nanoseconds = 5,
@@ -40,6 +43,9 @@ file_mistakes::fields good()
           {"host_capacity", "200"},
           {"device_update_share", "0.25"},
           {"gather_units", "6"},
+          {"gradient", "\"separate\""},
+          {"has_wide_gradients", "true"},
+          {"layout", "\"append_layout\""},
           {"at_peak.values", "10"},
           {"at_peak.states", "20"},
           {"at_peak.leases", "30"},
@@ -76,7 +82,7 @@ TEST_CASE("a plan of memory is what its file says", "[planner]")
 
 TEST_CASE("every mistake at every key of a plan of memory is one sentence with file and key", "[planner]")
 {
-  CHECK(file_mistakes::try_all(parse, good()) == 23 * 12 + 1);
+  CHECK(file_mistakes::try_all(parse, good()) == 23 * 12 + 2 * 11 + 9 + 1);
 }
 
 TEST_CASE("a plan of another job, or one that cannot be, is refused at its key", "[planner]")
@@ -89,6 +95,8 @@ TEST_CASE("a plan of another job, or one that cannot be, is refused at its key",
   expect("device_update_share", "1.01", "is above 1");
   expect("gather_units", "0", "is 0");
   expect("gather_units", "1025", "is above 1024");
+  expect("gradient", "\"wide\"", "is neither in_place nor separate");
+  expect("has_wide_gradients", "\"true\"", "is a text");
   expect("at_peak.values", "101", "more bytes");
   expect("at_peak.states", "18446744073709551615", "more bytes");
   expect("at_peak.free", "39", "fewer bytes");
@@ -117,6 +125,7 @@ TEST_CASE("a plan that was written is read as it was, to the last bit", "[planne
     plan.device_update_share = static_cast<double>(random()) * 0x1p-64;
     plan.gather_units = 1 + static_cast<std::uint32_t>(random() % 1'024);
     plan.step_nanoseconds = random();
+    if (random() % 2 == 0) plan.gradient = "in_place", plan.has_wide_gradients = false;
     plan.fingerprint = random();
     plan.assumed = {size(), size(), number(), {number(), number(), number(), number(), 0, 0, number(), 1e300}};
     CAPTURE(seed, to_json(plan));
@@ -129,6 +138,31 @@ TEST_CASE("a plan that was written is read as it was, to the last bit", "[planne
   CHECK_THROWS_AS(load_memory_plan(path, 7), io_error);
   CHECK_THROWS_WITH(save_memory_plan(example, path + "/there/is/no/such/folder"),
                     ContainsSubstring("opening a memory plan failed"));
+}
+
+TEST_CASE("a plan names the gradient policy of its manager", "[planner]")
+{
+  memory_plan plan = example;
+  CHECK(plan.gradients().chosen() == "separate");
+  CHECK(plan.gradients().type_for(dtype::bfloat16) == dtype::float32);
+  plan.has_wide_gradients = false;
+  CHECK(plan.gradients().type_for(dtype::bfloat16) == dtype::bfloat16);
+  plan.gradient = "in_place";
+  CHECK(plan.gradients().takes_slot());
+  plan.has_wide_gradients = true;
+  CHECK_THROWS_WITH(parse(to_json(plan)), ContainsSubstring("gradients are in place"));
+  plan.gradient = "somewhere";
+  plan.has_wide_gradients = false;
+  CHECK_THROWS_AS(plan.gradients(), config_error);
+}
+
+TEST_CASE("a plan of version 0.1 is refused, with the reason", "[planner]")
+{
+  file_mistakes::fields old = good();
+  std::erase_if(old, [](const auto& it) {
+    return it.first == "gradient" || it.first == "has_wide_gradients" || it.first == "layout";
+  });
+  file_mistakes::expect(parse, old, "gradient", "a planner that cut tensors at the borders of chunks (plan again");
 }
 
 TEST_CASE("a saved plan never goes through a link", "[planner]")

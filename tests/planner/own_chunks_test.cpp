@@ -29,11 +29,24 @@ struct listener {
 
 }  // namespace
 
+TEST_CASE("the own part of a tensor is the tensor on one rank", "[planner]")
+{
+  const workload::transformer_shape shape{workload::transformer_style::gpt, 2, 64, 4, 4, 256, 500, 64, 32, 32, true};
+  const planner::parameter_groups groups{shape, {}};
+  listener heard;
+  const auto made = planner::declare_own_chunks(heard, groups, 256, 1);
+  REQUIRE(made.size() == groups.groups());
+  for (std::uint32_t group = 0; group < groups.groups(); ++group) {
+    CHECK(made[group].parts().size() == 1);
+    CHECK(heard.elements[group] == groups.elements_of(group));
+  }
+}
+
 TEST_CASE("own chunks of all ranks hold every element of every group, in halves of a chunk", "[planner]")
 {
   support::dice dice{41};
   for (int round = 0; round < 300; ++round) {
-    const std::uint64_t ranks = dice.between(1, 9);
+    const std::uint64_t ranks = dice.between(2, 9);
     const std::uint64_t chunk = planner::own_elements(dice.between(1, 3'000));
     const planner::parameter_groups groups{planner_test::random_shape(dice), {}, chunk * ranks};
     listener heard;

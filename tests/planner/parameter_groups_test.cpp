@@ -24,8 +24,9 @@ TEST_CASE("groups hold every parameter once, and a pass has the FLOP of its mode
     const workload::transformer_shape shape = planner_test::random_shape(dice);
     const workload::training_setup setup = planner_test::random_setup(dice);
     const std::uint64_t all = workload::parameters_of(shape);
-    const std::uint64_t size = dice.between(1, static_cast<std::uint32_t>(all));
-    const parameter_groups groups{shape, setup, size};
+    const bool by_tensor = dice.one_in(3);
+    const std::uint64_t size = by_tensor ? all : dice.between(1, static_cast<std::uint32_t>(all));
+    const parameter_groups groups = by_tensor ? parameter_groups{shape, setup} : parameter_groups{shape, setup, size};
     CAPTURE(round, name_of(shape.style), all, size);
     std::uint64_t elements = 0;
     for (std::uint32_t index = 0; index < groups.groups(); ++index) {
@@ -76,6 +77,19 @@ TEST_CASE("a layer uses its groups in the order of construction, and a tied tabl
   CHECK(groups.stage(3)[1].forward_flops == 2 * 4 * 500);
   CHECK(groups.stage(3)[2].forward_flops == 2 * 4 * 300);
   CHECK(groups.stage(3)[2].backward_flops == 4 * 4 * 300);
+}
+
+TEST_CASE("without a size each tensor of the model is a group", "[planner]")
+{
+  support::dice dice{8};
+  for (int round = 0; round < 100; ++round) {
+    const workload::transformer_shape shape = planner_test::random_shape(dice);
+    const parameter_groups groups{shape, planner_test::random_setup(dice)};
+    const auto tensors = workload::tensors_of(shape);
+    REQUIRE(groups.groups() == tensors.size());
+    for (std::uint32_t index = 0; index < groups.groups(); ++index)
+      REQUIRE(groups.elements_of(index) == tensors[index].elements());
+  }
 }
 
 TEST_CASE("groups of no elements, or too many groups, are refused", "[planner]")

@@ -82,7 +82,7 @@ TEST_CASE("a watch looks once in an iteration, where the most is leased, and not
 TEST_CASE("a simulated rank says what its device holds at the peak of its leases", "[planner]")
 {
   const workload::transformer_shape shape{workload::transformer_style::gpt, 3, 64, 4, 4, 256, 500, 64, 32, 32, false};
-  const workload::rank_share share{1, 1, 700_KiB, 10_MiB, {2e9, 1e9, 5e8, 0, 0, 1e10, 1e8, 1e9}};
+  const workload::rank_share share{1, 1, 900_KiB, 10_MiB, {2e9, 1e9, 5e8, 0, 0, 1e10, 1e8, 1e9}};
   rank_settings settings;
   settings.chunk_elements = 2'048;
   settings.device_context = settings.host_process = bytes{};
@@ -92,7 +92,7 @@ TEST_CASE("a simulated rank says what its device holds at the peak of its leases
     REQUIRE(found.fits);
     const device_use& use = found.timeline.at_peak;
     CHECK(use.leases == most_leased(found.record, tier::device));
-    CHECK(use.sum() == 700_KiB);
+    CHECK(use.sum() == 900_KiB);
     CHECK(use.values > bytes{});
     CHECK(use.values <= found.need.chunks);
     if (on_device == 0) CHECK(use.states == bytes{});

@@ -27,9 +27,10 @@ TEST_CASE("sizes of chunks are few, fit the ranks, and leave forty of them where
     REQUIRE(found.size() <= 4);
     CHECK(std::set<std::uint64_t>{found.begin(), found.end()}.size() == found.size());
     for (const std::uint64_t size : found) {
-      CHECK(size % 256 == 0);
+      const std::uint64_t unit = ranks == 1 ? 256 : 8'192;
+      CHECK(size % unit == 0);
       CHECK(size > 0);
-      CHECK((size == 256 || size * 40 * ranks <= workload::parameters_of(shape)));
+      CHECK((size == unit || size * 40 * ranks <= workload::parameters_of(shape)));
     }
     CHECK(found == chunk_candidates(shape, ranks));
   }
@@ -45,8 +46,8 @@ TEST_CASE("the sizes are those of the largest matrix and its parts", "[planner]"
   CHECK(found[1] == 128 * 1'024);
   CHECK(found[2] == 64 * 1'024);
   const std::vector<std::uint64_t> of_rank = chunk_candidates(shape, 3);
-  CHECK(of_rank[0] == 87'552);  // 262,144 over three, up to 256
-  CHECK(of_rank[1] == 43'776);
+  CHECK(of_rank[0] == 90'112);  // 262,144 over three, up to 8,192
+  CHECK(of_rank[1] == 49'152);
 }
 
 TEST_CASE("over many nodes there are larger chunks as well, at least five of them", "[planner]")
@@ -63,11 +64,12 @@ TEST_CASE("over many nodes there are larger chunks as well, at least five of the
 
 TEST_CASE("the device updates at least what the host has no room for", "[planner]")
 {
-  CHECK(least_device_groups(10, 256, bytes{10 * 14 * 256}) == 0);
-  CHECK(least_device_groups(10, 256, bytes{10 * 14 * 256 - 1}) == 1);
-  CHECK(least_device_groups(10, 256, bytes{3 * 14 * 256}) == 7);
-  CHECK(least_device_groups(10, 256, bytes{}) == 10);
-  CHECK(least_device_groups(10, 256, bytes{UINT64_MAX}) == 0);
+  CHECK(least_device_groups(10, 256, bytes{10 * 14 * 256}, 14) == 0);
+  CHECK(least_device_groups(10, 256, bytes{10 * 14 * 256 - 1}, 14) == 1);
+  CHECK(least_device_groups(10, 256, bytes{3 * 14 * 256}, 14) == 7);
+  CHECK(least_device_groups(10, 256, bytes{}, 14) == 10);
+  CHECK(least_device_groups(10, 256, bytes{UINT64_MAX}, 14) == 0);
+  CHECK(least_device_groups(10, 256, bytes{10 * 14 * 256}, 16) == 2);
 }
 
 }  // namespace plan_candidates_test

@@ -135,6 +135,9 @@ TEST_CASE("a tide that leaves no room is refused with the bytes, and a plan of a
   CHECK_FALSE(made->fits);
   CHECK(made->why_not.find(" B") != std::string::npos);
   CHECK_THROWS_AS(replan(planned(), measured, tiny_plan::shape, {}, share, tiny_plan::settings()), usage_error);
+  memory_plan laid_out_else = planned();
+  laid_out_else.layout = "append_layout";
+  CHECK_THROWS_AS(again(laid_out_else, measured), usage_error);
 }
 
 }  // namespace plan_drift_test

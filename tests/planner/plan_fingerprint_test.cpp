@@ -63,6 +63,10 @@ TEST_CASE("whatever changes a job but its rates changes its fingerprint", "[plan
       [](job& it) { it.settings.host_reserve = 0; },
       [](job& it) { it.settings.takes_norm = false; },
       [](job& it) { it.settings.updates_late = false; },
+      [](job& it) { it.settings.gradient = planned_gradient{gradient::separate{}}; },
+      [](job& it) { it.settings.divided = sharding::zero_2; },
+      [](job& it) { it.settings.divided = sharding::zero_1; },
+      [](job& it) { it.settings.gradient = planned_gradient{gradient::separate{.wide = true}}; },
   };
   std::set<std::uint64_t> seen;
   for (const auto& change : changes) {

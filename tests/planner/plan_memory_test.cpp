@@ -96,7 +96,7 @@ TEST_CASE("a plan of memory says what was simulated, and the same job has the sa
 TEST_CASE("no neighbour of a plan of memory is more than a hundredth faster", "[planner]")
 {
   for (const std::uint64_t ranks : {1U, 2U}) {
-    const auto share = tiny_plan::share_of(60_KiB, 1_MiB, ranks);
+    const auto share = tiny_plan::share_of(ranks == 1 ? 60_KiB : 160_KiB, 1_MiB, ranks);
     const memory_plan_choice found = plan_memory(tiny_plan::least_shape, {}, share, tiny_plan::settings());
     REQUIRE(found.fits);
     const std::uint64_t chunk = found.plan.chunk_bytes.count() / 2;
@@ -114,13 +114,15 @@ TEST_CASE("no neighbour of a plan of memory is more than a hundredth faster", "[
 
 TEST_CASE("over ranks a plan keeps gathered groups where the device has room for them", "[planner]")
 {
-  auto share = tiny_plan::share_of(2_MiB, 2_MiB, 2);
+  const workload::transformer_shape shape{
+      workload::transformer_style::gpt, 1, 128, 4, 4, 256, 60, 128, 16, 16, false};  // ten groups
+  auto share = tiny_plan::share_of(4_MiB, 4_MiB, 2);
   share.rates.peer_bytes_per_second = 1e6;  // collectives are what a step waits for
-  const memory_plan_choice found = plan_memory(tiny_plan::least_shape, {}, share, tiny_plan::settings());
+  const memory_plan_choice found = plan_memory(shape, {}, share, tiny_plan::settings());
   REQUIRE(found.fits);
   CHECK(found.plan.gather_units > tiny_plan::settings().gather_units);
   const training_forecast few =
-      alone(tiny_plan::least_shape, share,
+      alone(shape, share,
             {found.plan.chunk_bytes.count() / 2, found.plan.device_update_share, tiny_plan::settings().gather_units});
   CHECK(few.step.nanoseconds > found.plan.step_nanoseconds);
 }

@@ -3,6 +3,7 @@
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
+#include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/placement/placements.hpp>
 #include <chunkmem/transfer/planned.hpp>
 #include <chunkmem/workload/machine.hpp>
@@ -26,7 +27,9 @@ TEST_CASE("the README's plan of memory is a manager that trains", "[planner]")
 #include "plan_memory.inc"  // declares found and m
   CHECK(found.plan.device_capacity == cm::bytes{1'000'000});
   CHECK(m.placement().device_share == found.plan.device_update_share);
-  const auto weight = m.add<float>({64}, cm::role::parameter);
+  cm::optimizer::adam adam;
+  m.use(adam);
+  const auto weight = m.add<cm::bf16>({64}, cm::role::parameter);
   const auto need = m.seal();
   CHECK(need.chunk_bytes == found.plan.chunk_bytes);
   CHECK(m.acquire(weight, cm::access::write).size() == 64);

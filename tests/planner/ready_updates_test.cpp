@@ -82,10 +82,12 @@ TEST_CASE("groups whose updates the device does are not among those at once", "[
   for (const std::uint32_t group : {2U, 1U, 0U})
     acts.push_back({.id = group, .nanoseconds = 10, .finishes_gradient = true});
   const std::vector<std::uint64_t> all{5, 5, 5};
-  CHECK(groups_at_once(acts, all, 1) == std::vector<std::uint32_t>{2, 1});
+  const std::vector<std::uint64_t> copies{1, 1, 1};
+  CHECK(groups_at_once(acts, all, copies) == std::vector<std::uint32_t>{2, 1});
   const std::vector<std::uint64_t> some{5, 0, 5};
-  CHECK(groups_at_once(acts, some, 1) == std::vector<std::uint32_t>{2});
-  CHECK(groups_at_once(acts, all, 100) == std::vector<std::uint32_t>{2, 1});
+  CHECK(groups_at_once(acts, some, copies) == std::vector<std::uint32_t>{2});
+  CHECK(groups_at_once(acts, all, std::vector<std::uint64_t>{100, 100, 100}) == std::vector<std::uint32_t>{2, 1});
+  CHECK(groups_at_once(acts, all, std::vector<std::uint64_t>{1, 1, 1'000}) == std::vector<std::uint32_t>{2});
 }
 
 }  // namespace ready_updates_test

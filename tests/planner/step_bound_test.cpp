@@ -248,7 +248,7 @@ TEST_CASE("the needs of a step are the script's, for every size of chunks", "[pl
     const step_needs needs = step_needs_of(shape, setup, share, settings);
     CAPTURE(round, name_of(shape.style), ranks);
 
-    const parameter_groups groups{shape, setup, own_elements(settings.chunk_elements) * ranks};
+    const parameter_groups groups = groups_of(shape, setup, share, settings);
     const training_script script{groups, setup.recomputes_layers, 1e9};  // share_of: half of 2e9 FLOP/s
     double forward = 0;
     double backward = 0;
@@ -316,7 +316,7 @@ TEST_CASE("no simulated step is shorter than the free bound", "[planner]")
           settings.chunk_elements = 2'048;
           settings.takes_norm = norm;
           settings.device_update_share = device_share;
-          const workload::rank_share share = tiny_plan::share_of(device, 1_MiB, ranks);
+          const workload::rank_share share = tiny_plan::share_of(device, 2_MiB, ranks);
           const training_forecast found = forecast_training(tiny_plan::shape, {}, share, settings);
           const step_bound bound = step_bound_of(tiny_plan::shape, {}, share, settings);
           CAPTURE(ranks, norm, device_share, device.count(), found.why_not);

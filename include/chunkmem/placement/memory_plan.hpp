@@ -3,9 +3,12 @@
 
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/placement/placements.hpp>
+#include <chunkmem/tensor/gradient_policies.hpp>
 #include <chunkmem/workload/machine.hpp>
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 namespace chunkmem::inline v0 {
 
@@ -38,32 +41,46 @@ struct plan_assumptions {
   [[nodiscard]] constexpr bool operator==(const plan_assumptions&) const noexcept = default;
 };
 
+/// The gradient policies that a plan can name.
+///
+///     manager<backend::host_arena, planned_gradient> m{memory, {}, planned_gradient{"separate"}};
+using planned_gradient = gradient::any_gradient<gradient::in_place, gradient::separate>;
+
 /// How one rank's memory is used in training: plain data, made by planner::plan_memory, followed by whoever makes a
 /// manager.
 ///
-/// `{.chunk_bytes = plan.chunk_bytes}`, a backend of these capacities, and `plan.placement()` as a policy are the
-/// manager that was simulated. All bytes are those of one rank. Source: chunk size, residency and place of updates as
-/// one question instead of three in a row (PatrickStar, Fang et al. 2021, arXiv 2108.05818; Elixir, Huang et al. 2022,
-/// arXiv 2212.05339).
+/// The manager that was simulated has `{.chunk_bytes = plan.chunk_bytes}`, a backend of these capacities, the layout
+/// that `layout` names, and the policies `plan.placement()` and `plan.gradients()`. All bytes are those of one rank.
+/// Source: chunk size, residency and place of updates as one question instead of three in a row (PatrickStar, Fang et
+/// al. 2021, arXiv 2108.05818; Elixir, Huang et al. 2022, arXiv 2212.05339).
 struct memory_plan {
   /// of the model, how it is trained, and the bytes of the rank: planner::plan_fingerprint
   std::uint64_t fingerprint = 0;
   bytes chunk_bytes;      ///< of a frame
   bytes device_capacity;  ///< of the manager
   bytes host_capacity;
-  double device_update_share = 0;      ///< of the states, updated on the device; 0 to 1
-  std::uint32_t gather_units = 1;      ///< over several ranks: room for so many groups of gathered weights
-  device_use at_peak;                  ///< while the most is leased; its sum is the device's capacity
-  bytes host_peak;                     ///< the most that the host ever held
-  std::uint64_t step_nanoseconds = 0;  ///< of one step in the steady state, as simulated
+  double device_update_share = 0;     ///< of the states, updated on the device; 0 to 1
+  std::uint32_t gather_units = 1;     ///< over several ranks: room for so many groups of gathered weights
+  std::string gradient = "in_place";  ///< the name of the gradient policy: gradient::in_place or gradient::separate
+  bool has_wide_gradients = false;    ///< gradient::separate::wide
+  std::string layout = "size_class_layout";  ///< the name of the layout policy
+  device_use at_peak;                        ///< while the most is leased; its sum is the device's capacity
+  bytes host_peak;                           ///< the most that the host ever held
+  std::uint64_t step_nanoseconds = 0;        ///< of one step in the steady state, as simulated
   plan_assumptions assumed;
 
-  [[nodiscard]] constexpr bool operator==(const memory_plan&) const noexcept = default;
+  [[nodiscard]] bool operator==(const memory_plan&) const noexcept = default;
 
   /// The policy that updates where the plan says.
   [[nodiscard]] constexpr placement::update_share placement() const noexcept
   {
     return {.device_share = device_update_share};
+  }
+  /// The policy of gradients. @throws config_error   the plan names no such policy
+  [[nodiscard]] planned_gradient gradients() const
+  {
+    if (has_wide_gradients) return planned_gradient{gradient::separate{.wide = true}};
+    return planned_gradient{std::string_view{gradient}};
   }
 };
 

@@ -119,7 +119,7 @@ struct fixed_split {
 
 static_assert(profiled_placement<fixed_split>);
 
-/// A share of the optimizer's states is updated on the device, the first parameters' or those of every few chunks; the
+/// A share of the optimizer's states is updated on the device, those of the first chunks or of every few chunks; the
 /// rest on the host.
 ///
 ///     const placement::update_share quarter{.device_share = 0.25};
@@ -128,16 +128,17 @@ static_assert(profiled_placement<fixed_split>);
 /// Says where updates work, not where bytes stay: states of the device come and go like any other chunk, so any share
 /// fits that leaves the host no more states than it holds. Good with a share that planner::plan_memory settled, and
 /// where the device updates faster than the link brings states; poor by guess. What cannot come and go, fixed_split
-/// refuses instead. The first parameters, because their gradients are the last to come: the host has then had the
-/// others. In turn, where the device has room for the states of few parameters: host, device and both directions of the
-/// link then work at once. Source: interleaved updates of Deep Optimizer States (Maurya et al. 2024, arXiv 2410.21316).
-/// Cost: O(parameters) for each assignment.
+/// refuses instead. The parameters of a chunk are updated in one place: a chunk with parameters of both would move for
+/// the few that are updated elsewhere. Chunks stand in the order of their first parameters. The first chunks, because
+/// their gradients are the last to come: the host has then had the others. In turn, where the device has room for the
+/// states of few parameters: host, device and both directions of the link then work at once. Source: interleaved
+/// updates of Deep Optimizer States (Maurya et al. 2024, arXiv 2410.21316). Cost: O(parameters) for each assignment.
 struct update_share {
   using policy_kind = placement_kind;
   static constexpr std::string_view name = "update_share";
 
-  double device_share = 0.0;  ///< of the bytes of states, 0 to 1
-  bool in_turn = false;       ///< spread evenly over the chunks, in place of the first parameters
+  double device_share = 0.0;  ///< of the bytes of states, 0 to 1; the device never has more than its share
+  bool in_turn = false;       ///< spread evenly over the chunks, in place of the first chunks
 
   [[nodiscard]] constexpr tier preferred_tier(role part, bytes) const noexcept
   {
@@ -148,26 +149,14 @@ struct update_share {
   void assign(const placement::outlook& now, std::span<tier> tiers) const
   {
     expects(device_share >= 0 && device_share <= 1, "the device_share of update_share is not from 0 to 1");
-    if (in_turn) return take_turns(now, tiers);
-    double all = 0;
-    for (const bytes each : now.states) all += static_cast<double>(each.count());
-    double given = 0;
-    for (std::size_t index = 0; index < tiers.size(); ++index) {
-      given += static_cast<double>(now.states[index].count());
-      tiers[index] = device_share > 0 && given <= all * device_share ? tier::device : tier::host;
-    }
-  }
-
- private:
-  /// Of the states up to the first parameter of each chunk, the device never has more than its share.
-  void take_turns(const placement::outlook& now, std::span<tier> tiers) const
-  {
     constexpr double rounding = 1 + 1e-9;  // a share of k / n chunks is k chunks
     const auto chunk_of = [&](std::size_t index) { return now.chunks.empty() ? index : now.chunks[index]; };
     std::vector<double> sizes;  // of the states of each chunk; negative once it has a tier
+    double all = 0;
     for (std::size_t index = 0; index < tiers.size(); ++index) {
       sizes.resize(std::max(sizes.size(), chunk_of(index) + 1));
       sizes[chunk_of(index)] += static_cast<double>(now.states[index].count());
+      all += static_cast<double>(now.states[index].count());
     }
     std::vector<tier> tier_of(sizes.size(), tier::host);
     double seen = 0;
@@ -176,7 +165,9 @@ struct update_share {
       double& size = sizes[chunk_of(index)];
       if (size >= 0) {
         seen += size;
-        if (device_share > 0 && given + size <= seen * device_share * rounding) {
+        const bool fits =
+            in_turn ? given + size <= seen * device_share * rounding : seen <= all * device_share * rounding;
+        if (device_share > 0 && fits) {
           tier_of[chunk_of(index)] = tier::device;
           given += size;
         }

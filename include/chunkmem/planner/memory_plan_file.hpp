@@ -7,6 +7,7 @@
 #include <chunkmem/placement/memory_plan.hpp>
 #include <chunkmem/workload/json_fields.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -28,6 +29,10 @@ inline void require_plan(const workload::json_fields& fields, const memory_plan&
   if (made.device_capacity == bytes{}) fields.refuse("device_capacity", "is 0", "plan again");
   if (made.gather_units == 0) fields.refuse("gather_units", "is 0", "plan again");
   if (made.gather_units > most_gather_units) fields.refuse("gather_units", "is above 1024", "plan again");
+  if (std::ranges::find(planned_gradient::names, made.gradient) == planned_gradient::names.end())
+    fields.refuse("gradient", "is neither in_place nor separate", "plan again");
+  if (made.has_wide_gradients && made.gradient != gradient::separate::name)
+    fields.refuse("has_wide_gradients", "is true, and gradients are in place", "plan again");
   if (made.device_update_share > 1) fields.refuse("device_update_share", "is above 1", "write a share from 0 to 1");
   bytes left = made.device_capacity;
   const auto take = [&](std::string_view key, bytes size) {
@@ -47,6 +52,9 @@ inline void require_plan(const workload::json_fields& fields, const memory_plan&
 [[nodiscard]] inline memory_plan memory_plan_of(workload::json_fields fields, std::uint64_t fingerprint)
 {
   memory_plan made;
+  if (!fields.has("gradient"))  // version 0.1
+    fields.refuse("gradient", "is missing: this plan is of a planner that cut tensors at the borders of chunks",
+                  "plan again with planner::plan_memory");
   made.fingerprint = fields.whole("fingerprint");
   if (made.fingerprint != fingerprint)
     fields.refuse("fingerprint", "is that of another model, training or amount of memory",
@@ -58,6 +66,9 @@ inline void require_plan(const workload::json_fields& fields, const memory_plan&
   made.device_update_share = fields.number("device_update_share");
   made.gather_units = static_cast<std::uint32_t>(
       std::min<std::uint64_t>(fields.whole("gather_units"), most_gather_units + std::uint64_t{1}));
+  made.gradient = fields.text("gradient");
+  made.has_wide_gradients = fields.truth("has_wide_gradients");
+  made.layout = fields.text("layout");
   made.at_peak = {size("at_peak.values"), size("at_peak.states"), size("at_peak.leases"), size("at_peak.free")};
   made.host_peak = size("host_peak");
   made.step_nanoseconds = fields.whole("step_nanoseconds");
@@ -90,6 +101,9 @@ inline void require_plan(const workload::json_fields& fields, const memory_plan&
   all["host_capacity"] = plan.host_capacity.count();
   all["device_update_share"] = plan.device_update_share;
   all["gather_units"] = plan.gather_units;
+  all["gradient"] = plan.gradient;
+  all["has_wide_gradients"] = plan.has_wide_gradients;
+  all["layout"] = plan.layout;
   all["at_peak"] = {{"values", plan.at_peak.values.count()},
                     {"states", plan.at_peak.states.count()},
                     {"leases", plan.at_peak.leases.count()},

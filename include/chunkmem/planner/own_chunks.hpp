@@ -15,7 +15,8 @@ namespace chunkmem::inline v0 {
 
 namespace planner {
 
-/// An own chunk of a rank. Two tensors, so that a 32-bit list has two chunks of one frame.
+/// The own part of a group. On one rank the tensor itself. Over ranks two tensors, so that a 32-bit list has two chunks
+/// of one frame.
 ///
 ///     for (const tensor<bf16> it : chunk.parts()) std::cout << index_of(it.id) << '\n';
 struct own_chunk {
@@ -39,9 +40,13 @@ template <class Manager>
 {
   std::vector<own_chunk> made;
   for (std::uint32_t group = 0; group < groups.groups(); ++group) {
-    const std::uint64_t own = std::min(chunk, own_elements((groups.elements_of(group) + ranks - 1) / ranks));
     own_chunk it;
-    it.elements = {std::min(own, chunk / 2), own - std::min(own, chunk / 2)};
+    if (ranks == 1) {
+      it.elements = {groups.elements_of(group), 0};
+    } else {
+      const std::uint64_t own = std::min(chunk, own_elements((groups.elements_of(group) + ranks - 1) / ranks));
+      it.elements = {std::min(own, chunk / 2), own - std::min(own, chunk / 2)};
+    }
     it.count = it.elements[1] > 0 ? 2 : 1;
     for (std::uint32_t part = 0; part < it.count; ++part)
       it.tensors[part] = owner.template add<bf16>({it.elements[part]}, role::parameter);

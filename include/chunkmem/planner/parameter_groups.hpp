@@ -28,41 +28,50 @@ struct group_use {
 /// The parameters of a transformer, cut into groups in the order of construction, and the order in which a pass uses
 /// them.
 ///
-/// A group is one chunk of each rank. A rank gathers the whole group before it computes with it (ZeRO-3 on chunks,
-/// PatrickStar, Fang et al. 2021, arXiv 2108.05818). Tensors are cut wherever a group ends, so that no element is
-/// wasted. A pass goes through stages: the embedding, each layer, the head. Inside a stage the order of use is the
-/// order of construction. FLOP lie with the matrix that they multiply. The FLOP of attention lie with the last group of
-/// queries, keys and values. A tied table is used at both ends. Cost: O(tensors + groups), 24 B for each use.
+/// On one rank a group is a tensor, as the manager has it. Over ranks a group is one chunk of each rank. A rank gathers
+/// the whole group before it computes with it (ZeRO-3 on chunks, PatrickStar, Fang et al. 2021, arXiv 2108.05818).
+/// Tensors are cut there wherever a group ends. A pass goes through stages: the embedding, each layer, the head. Inside
+/// a stage the order of use is the order of construction. FLOP lie with the matrix that they multiply. The FLOP of
+/// attention lie with the last group of queries, keys and values. A tied table is used at both ends. Cost: O(tensors +
+/// groups), 24 B for each use.
 ///
 /// Use:
 ///
-///     const parameter_groups groups{shape, setup, own_elements(settings.chunk_elements) * share.ranks};
+///     const parameter_groups groups = groups_of(shape, setup, share, settings);
 ///     const training_script script{groups, setup.recomputes_layers, flops_per_second};
 class parameter_groups {
  public:
-  /// @param elements   of a group: all ranks together
+  /// A group for each tensor, in the order of workload::tensors_of.
+  /// @throws config_error   no such shape or micro-batch
+  parameter_groups(const workload::transformer_shape& shape, const workload::training_setup& setup)
+      : costs_{shape, setup}, has_logits_{setup.has_logits}, recomputes_{setup.recomputes_layers}
+  {
+    for (const workload::transformer_tensor& declared : workload::tensors_of(shape))
+      ends_.push_back(elements() + declared.elements());
+    lay_out(shape);
+  }
+  /// Groups of equal size. @param elements   of a group: all ranks together
   /// @throws config_error   no such shape or micro-batch, a group of no elements, or more than 2^31 groups
   parameter_groups(const workload::transformer_shape& shape, const workload::training_setup& setup,
                    std::uint64_t elements)
-      : costs_{shape, setup}, has_logits_{setup.has_logits}, in_group_{elements}, all_{workload::parameters_of(shape)}
+      : costs_{shape, setup}, has_logits_{setup.has_logits}, recomputes_{setup.recomputes_layers}
   {
-    if (elements == 0 || all_ / elements >= UINT32_MAX / 2)
-      throw config_error{error_text{} << "chunkmem: " << all_ << " parameters cannot be cut into groups of " << elements
+    const std::uint64_t all = workload::parameters_of(shape);
+    if (elements == 0 || all / elements >= UINT32_MAX / 2)
+      throw config_error{error_text{} << "chunkmem: " << all << " parameters cannot be cut into groups of " << elements
                                       << " elements (give at least 1, and larger ones for large models)"};
-    recomputes_ = setup.recomputes_layers;
+    ends_.reserve((all + elements - 1) / elements);
+    while (this->elements() < all) ends_.push_back(this->elements() + std::min(elements, all - this->elements()));
     lay_out(shape);
   }
 
   [[nodiscard]] const workload::transformer_costs& costs() const noexcept { return costs_; }
-  [[nodiscard]] std::uint64_t elements() const noexcept { return all_; }
-  [[nodiscard]] std::uint32_t groups() const noexcept
-  {
-    return static_cast<std::uint32_t>((all_ + in_group_ - 1) / in_group_);
-  }
-  /// Of all ranks together; the last group may be smaller.
+  [[nodiscard]] std::uint64_t elements() const noexcept { return ends_.empty() ? 0 : ends_.back(); }
+  [[nodiscard]] std::uint32_t groups() const noexcept { return static_cast<std::uint32_t>(ends_.size()); }
+  /// Of all ranks together.
   [[nodiscard]] std::uint64_t elements_of(std::uint32_t group) const noexcept
   {
-    return std::min(in_group_, all_ - group * in_group_);
+    return ends_[group] - (group == 0 ? 0 : ends_[group - 1]);
   }
 
   [[nodiscard]] std::uint32_t stages() const noexcept { return static_cast<std::uint32_t>(begins_.size() - 1); }
@@ -118,12 +127,11 @@ class parameter_groups {
   void use(const workload::transformer_tensor& declared, std::uint64_t offset, bool multiplies, bool is_tied = false)
   {
     const std::uint64_t end = offset + declared.elements();
-    while (offset < end) {
-      const std::uint64_t group = offset / in_group_;
-      const std::uint64_t part = std::min(end, (group + 1) * in_group_) - offset;
+    for (auto group = std::ranges::upper_bound(ends_, offset); offset < end; ++group) {
+      const std::uint64_t part = std::min(end, *group) - offset;
       const std::uint64_t flops = multiplies ? 2 * costs_.tokens() * part : 0;
       const std::uint64_t of_weight = multiplies ? 2 * costs_.rows_of(declared.part) * part : 0;
-      add({static_cast<std::uint32_t>(group), flops, flops + of_weight, is_tied});
+      add({static_cast<std::uint32_t>(group - ends_.begin()), flops, flops + of_weight, is_tied});
       offset += part;
     }
   }
@@ -156,9 +164,8 @@ class parameter_groups {
 
   workload::transformer_costs costs_;
   bool has_logits_;
-  bool recomputes_ = false;
-  std::uint64_t in_group_;
-  std::uint64_t all_;
+  bool recomputes_;
+  std::vector<std::uint64_t> ends_;  // of groups: elements up to there
   std::vector<group_use> uses_;
   std::vector<std::size_t> begins_;
 };

@@ -4,6 +4,8 @@
 #include <chunkmem/chunk/chunk_size_search.hpp>
 #include <chunkmem/chunk/size_class_layout.hpp>
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/planner/rank_settings.hpp>
+#include <chunkmem/tensor/gradient_measure.hpp>
 #include <chunkmem/workload/transformer.hpp>
 
 #include <algorithm>
@@ -20,18 +22,18 @@ namespace planner {
 /// The largest matrix of the body over the ranks, its half and its quarter, and the size with which whole tensors waste
 /// the least. No size is larger than a fortieth of the rank's own elements, since the ends of a pass cost a chunk each.
 /// Over more than eight ranks also the double of the largest of these, its double, and so on, down to five groups. All
-/// are multiples of 256.
+/// are sizes that chunk_elements_of leaves as they are.
 /// @throws config_error, size_overflow   no such shape
 /// Cost: a search for the size of chunks.
 [[nodiscard]] inline std::vector<std::uint64_t> chunk_candidates(const workload::transformer_shape& shape,
                                                                  std::uint64_t ranks)
 {
   constexpr std::uint64_t fewest_chunks = 40;
-  constexpr std::uint64_t unit = 256;
+  const std::uint64_t unit = chunk_elements_of({.chunk_elements = 1}, ranks);
   constexpr std::uint64_t of_one_node = 8;  // ranks
   std::vector<bytes> sizes;
   for (const workload::transformer_tensor& declared : workload::tensors_of(shape))
-    sizes.push_back(bytes{2} * declared.elements());
+    sizes.push_back(align_up(bytes{2} * declared.elements(), ranks == 1 ? bytes{2} : bytes{2 * measure_block}));
   const std::uint64_t largest = std::max(workload::parameters_of(shape) / ranks / fewest_chunks / unit * unit, unit);
   std::vector<std::uint64_t> found;
   const auto add = [&](std::uint64_t elements) {
@@ -52,13 +54,12 @@ namespace planner {
   return found;
 }
 
-/// How many groups the device must update, since the host has no room for more. The host needs 14 B for each parameter
-/// that it updates: states, master, the gradient that comes down, and the weight that goes up. Whole chunks and the
-/// moments at which they move may ask for more groups, or fewer.
-[[nodiscard]] constexpr std::uint32_t least_device_groups(std::uint32_t groups, std::uint64_t own_elements,
-                                                          bytes host) noexcept
+/// How many groups the device must update, since the host has no room for more. Whole chunks and the moments at which
+/// they move may ask for more groups, or fewer.
+/// @param bytes_each   of the host, for a parameter that it updates: host_bytes_each
+[[nodiscard]] constexpr std::uint32_t least_device_groups(std::uint32_t groups, std::uint64_t own_elements, bytes host,
+                                                          std::uint64_t bytes_each) noexcept
 {
-  constexpr std::uint64_t bytes_each = 14;
   const std::uint64_t on_host = host.count() / bytes_each / own_elements;
   return on_host >= groups ? 0 : groups - static_cast<std::uint32_t>(on_host);
 }

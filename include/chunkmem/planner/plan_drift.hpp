@@ -117,12 +117,12 @@ struct rate_pair {
 /// Measured rates take the place of assumed rates. A measured tide may differ from the formulas of the model. In every
 /// candidate, the device then has as much more or less room. Cost: that of plan_memory, where something drifted.
 ///
-/// @param plan    of this shape, set-up and share; its assumptions hold where nothing was measured
+/// @param plan    of this shape, set-up, share and layout; its assumptions hold where nothing was measured
 /// @return        `fits` is false where nothing fits any more, as plan_memory says
-/// @throws usage_error    the plan is not of this shape, set-up, share and settings, or a rate is none; and as
+/// @throws usage_error    the plan is not of this shape, set-up, share, settings and layout, or a rate is none; and as
 ///   plan_memory
 template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned,
-          class Progress = no_progress>
+          chunk_layout Layout = size_class_layout, class Progress = no_progress>
   requires std::is_invocable_v<Progress&, const plan_trial&>
 [[nodiscard]] std::optional<memory_plan_choice> replan(const memory_plan& plan, const measured_training& measured,
                                                        const workload::transformer_shape& shape,
@@ -134,6 +134,7 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
   const std::uint64_t fingerprint = plan_fingerprint(shape, setup, share, settings);
   expects(plan.fingerprint == fingerprint,
           "this plan of memory was made for another model, training or amount of memory");
+  expects(plan.layout == Layout::name, "this plan of memory was made for another layout of chunks");
   if (!drift_of(plan, measured, tolerance).drifted) return std::nullopt;
   const bytes tide = measured.tide == bytes{} ? plan.assumed.tide : measured.tide;
   const bytes modelled = plan.assumed.modelled_tide;
@@ -143,7 +144,7 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
   const bytes less = modelled > tide ? modelled - tide : bytes{};
   now.device_bytes = now.device_bytes + less - more;
   memory_plan_choice made =
-      plan_memory<Eviction, Transfer>(shape, setup, now, settings, std::forward<Progress>(progress));
+      plan_memory<Eviction, Transfer, Layout>(shape, setup, now, settings, std::forward<Progress>(progress));
   if (!made.fits) return made;
   made.plan.fingerprint = fingerprint;
   made.plan.device_capacity = made.plan.device_capacity + more - less;

@@ -17,12 +17,13 @@ namespace planner {
 /// number only by chance.
 ///
 /// Rates are not in it: they drift, and a plan names the rates that it was made from.
-[[nodiscard]] constexpr std::uint64_t plan_fingerprint(const workload::transformer_shape& shape,
-                                                       const workload::training_setup& setup,
-                                                       const workload::rank_share& share,
-                                                       const rank_settings& settings) noexcept
+[[nodiscard]] inline std::uint64_t plan_fingerprint(const workload::transformer_shape& shape,
+                                                    const workload::training_setup& setup,
+                                                    const workload::rank_share& share, const rank_settings& settings)
 {
   constexpr std::uint64_t all_rows = std::bit_cast<std::uint64_t>(1.0);  // so of exact training each is 0
+  const std::uint64_t gradients = settings.gradient.takes_slot() ? 0 : settings.has_wide_gradients() ? 4 : 2;
+  const std::uint64_t divided = (settings.divided.gradients ? 0U : 1U) + (settings.divided.parameters ? 0U : 2U);
   std::uint64_t hash = 0;
   const auto add = [&hash](std::uint64_t value) {
     hash = (hash ^ value) + 0x9e3779b97f4a7c15U;  // splitmix64 (Steele, Lea and Flood 2014)
@@ -31,16 +32,26 @@ namespace planner {
     hash ^= hash >> 31;
   };
   workload::for_numbers(shape, add);
-  for (const std::uint64_t value :
-       {setup.micro_batch, std::uint64_t{setup.recomputes_layers}, std::uint64_t{setup.fuses_attention},
-        std::uint64_t{setup.has_dropout}, std::uint64_t{setup.has_logits},
-        std::bit_cast<std::uint64_t>(setup.sampled.qkv) ^ all_rows,
-        std::bit_cast<std::uint64_t>(setup.sampled.projection) ^ all_rows,
-        std::bit_cast<std::uint64_t>(setup.sampled.mlp_up) ^ all_rows,
-        std::bit_cast<std::uint64_t>(setup.sampled.mlp_down) ^ all_rows, share.ranks, std::uint64_t{share.of_node},
-        share.device_bytes.count(), share.host_bytes.count(), settings.device_context.count(),
-        settings.host_process.count(), std::bit_cast<std::uint64_t>(settings.host_reserve),
-        std::uint64_t{settings.takes_norm}, std::uint64_t{settings.updates_late}})
+  for (const std::uint64_t value : {setup.micro_batch,
+                                    std::uint64_t{setup.recomputes_layers},
+                                    std::uint64_t{setup.fuses_attention},
+                                    std::uint64_t{setup.has_dropout},
+                                    std::uint64_t{setup.has_logits},
+                                    std::bit_cast<std::uint64_t>(setup.sampled.qkv) ^ all_rows,
+                                    std::bit_cast<std::uint64_t>(setup.sampled.projection) ^ all_rows,
+                                    std::bit_cast<std::uint64_t>(setup.sampled.mlp_up) ^ all_rows,
+                                    std::bit_cast<std::uint64_t>(setup.sampled.mlp_down) ^ all_rows,
+                                    share.ranks,
+                                    std::uint64_t{share.of_node},
+                                    share.device_bytes.count(),
+                                    share.host_bytes.count(),
+                                    settings.device_context.count(),
+                                    settings.host_process.count(),
+                                    std::bit_cast<std::uint64_t>(settings.host_reserve),
+                                    std::uint64_t{settings.takes_norm},
+                                    std::uint64_t{settings.updates_late},
+                                    gradients,
+                                    divided})
     add(value);
   return hash;
 }

@@ -14,6 +14,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -142,14 +143,21 @@ class plan_search {
  public:
   /// @param own     parameters of a rank   @param sizes   of own chunks, the first one first
   /// @param units   room for gathered groups to begin with; 0: one rank, which gathers nothing
-  plan_search(Trials& trials, std::uint64_t own, bytes host, std::vector<std::uint64_t> sizes, std::uint32_t units,
-              double free_share)
-      : trials_{trials}, own_{own}, host_{host}, sizes_{std::move(sizes)}, units_{units}, free_share_{free_share}
+  /// @param host_each   bytes of the host for a parameter that it updates
+  plan_search(Trials& trials, std::uint64_t own, bytes host, std::uint64_t host_each, std::vector<std::uint64_t> sizes,
+              std::uint32_t units, double free_share)
+      : trials_{trials},
+        own_{own},
+        host_{host},
+        host_each_{host_each},
+        sizes_{std::move(sizes)},
+        units_{units},
+        free_share_{free_share}
   {
   }
 
   /// Every size with the share of the bound, the least share that the host has room for, and all. Then downhill from
-  /// the best of these.
+  /// the best of these. On one rank then every size with a share between those of the bound and all, and downhill again.
   void run()
   {
     for (const std::uint64_t size : sizes_) start(size, std::max(units_, 1U));
@@ -158,15 +166,14 @@ class plan_search {
     if (!trials_.best().fits) return;
     spread();
     std::ranges::sort(sizes_);
-    constexpr double worth = 0.998;  // of the step before, for one more round
-    double before = infinity;
-    bool is_resized = true;  // neighbours of the new size were not tried
-    while (is_resized || seconds() < worth * before) {
-      before = seconds();
-      widen(), shift();
-      is_resized = resize();
-      first_step_ = 32;
+    descend();
+    if (units_ != 0) return;
+    // a size whose chunks of states have parameters of both places is slow with some shares: the way down ends there
+    for (const std::uint64_t size : sizes_) {
+      const auto ideal = static_cast<std::uint32_t>(std::lround(free_share_ * groups(size)));
+      attempt(size, (ideal + groups(size)) / 2, 1);
     }
+    descend();
   }
 
  private:
@@ -186,7 +193,7 @@ class plan_search {
   void start(std::uint64_t size, std::uint32_t units)
   {
     const std::uint32_t all = groups(size);
-    const std::uint32_t least = least_device_groups(all, size, host_);
+    const std::uint32_t least = least_device_groups(all, size, host_, host_each_);
     const auto ideal = static_cast<std::uint32_t>(std::lround(free_share_ * all));
     for (const std::uint32_t each : {least, std::max(least, ideal), all}) attempt(size, each, units);
     // chunks and their host copies may not come out even
@@ -195,12 +202,26 @@ class plan_search {
 
   static constexpr double infinity = std::numeric_limits<double>::infinity();
 
+  /// From the best point, while a round is worth one more.
+  void descend()
+  {
+    constexpr double worth = 0.998;  // of the step before, for one more round
+    double before = infinity;
+    bool is_resized = true;  // neighbours of the new size were not tried
+    while (is_resized || seconds() < worth * before) {
+      before = seconds();
+      widen(), shift();
+      is_resized = resize();
+      first_step_ = 32;
+    }
+  }
+
   /// Shares between the least and all, so that the way down begins on the right side.
   void spread()
   {
     const plan_point from = trials_.best().what;
     const std::uint32_t all = groups(from.chunk_elements);
-    const std::uint32_t least = least_device_groups(all, from.chunk_elements, host_);
+    const std::uint32_t least = least_device_groups(all, from.chunk_elements, host_, host_each_);
     for (const std::uint32_t quarter : {1U, 2U, 3U})
       attempt(from.chunk_elements, least + quarter * (all - least) / 4, from.gather_units);
     // updates on the host end while the backward pass runs, and room then lets a step gather for the next one
@@ -272,6 +293,7 @@ class plan_search {
   Trials& trials_;
   std::uint64_t own_;
   bytes host_;
+  std::uint64_t host_each_;
   std::vector<std::uint64_t> sizes_;
   std::uint32_t units_;
   double free_share_;
@@ -295,7 +317,8 @@ class plan_search {
 /// The best of the trials as a plan. Moves their forecast away.
 template <class Trials>
 [[nodiscard]] memory_plan_choice choice_of(Trials& trials, std::uint64_t fingerprint,
-                                           const workload::machine_rates& rates, double reached_share)
+                                           const workload::machine_rates& rates, const rank_settings& settings,
+                                           std::string_view layout)
 {
   const plan_trial& best = trials.best();
   memory_plan_choice made;
@@ -307,17 +330,20 @@ template <class Trials>
     return made;
   }
   const training_forecast& it = made.forecast;
-  const bytes tide = most_leased(it.record, tier::device);
+  const bytes tide = it.need.rehearsed ? it.need.largest_leases : most_leased(it.record, tier::device);
   made.plan = {.fingerprint = fingerprint,
                .chunk_bytes = bytes{2} * best.what.chunk_elements,
                .device_capacity = it.capacity[tier::device],
                .host_capacity = it.capacity[tier::host],
                .device_update_share = best.what.device_update_share,
                .gather_units = best.what.gather_units,
+               .gradient = std::string{settings.gradient.chosen()},
+               .has_wide_gradients = settings.has_wide_gradients(),
+               .layout = std::string{layout},
                .at_peak = it.timeline.at_peak,
-               .host_peak = it.counts.peak[tier::host],
+               .host_peak = std::min(it.counts.peak[tier::host], it.capacity[tier::host]),
                .step_nanoseconds = it.step.nanoseconds,
-               .assumed = {tide, tide, rates.device_flops_per_second * reached_share, rates}};
+               .assumed = {tide, tide, rates.device_flops_per_second * settings.reached_share, rates}};
   return made;
 }
 
@@ -342,7 +368,7 @@ template <class Trials>
 ///
 ///     const auto found = planner::plan_memory(shape, {.micro_batch = 4}, workload::share_of_rank(machine));
 ///     if (!found.fits) throw std::runtime_error{found.why_not};   // with the bytes that are missing
-///     const manager_options options{.chunk_bytes = found.plan.chunk_bytes};  // and found.plan.placement()
+///     const manager_options options{.chunk_bytes = found.plan.chunk_bytes};  // and plan.placement(), plan.gradients()
 ///
 /// @param share      of one rank, as workload::share_of_rank gives it
 /// @param settings   of every simulation; its chunk size and its share of updates are not looked at, and its room for
@@ -352,26 +378,28 @@ template <class Trials>
 /// @throws config_error   a shape, set-up, share or setting that cannot be; size_overflow   a model whose costs 64 bits
 ///   cannot count
 template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned,
-          class Progress = no_progress>
+          chunk_layout Layout = size_class_layout, class Progress = no_progress>
   requires std::is_invocable_v<Progress&, const plan_trial&>
 [[nodiscard]] memory_plan_choice plan_memory(const workload::transformer_shape& shape,
                                              const workload::training_setup& setup, const workload::rank_share& share,
                                              const rank_settings& settings = {}, Progress&& progress = {})
 {
   settings.check(), share.check();
-  detail::plan_trials trials{
-      [&](const rank_settings& each) { return forecast_training<Eviction, Transfer>(shape, setup, share, each); },
-      settings, most_plan_trials, progress};
+  detail::plan_trials trials{[&](const rank_settings& each) {
+                               return forecast_training<Eviction, Transfer, Layout>(shape, setup, share, each);
+                             },
+                             settings, most_plan_trials, progress};
   const std::uint64_t own = (workload::parameters_of(shape) + share.ranks - 1) / share.ranks;
   detail::plan_search search{trials,
                              own,
                              capacities_of(share, settings)[tier::host],
+                             host_bytes_each(settings),
                              chunk_candidates(shape, share.ranks),
                              share.ranks > 1 ? settings.gather_units : 0,
                              step_bound_of(shape, setup, share, settings).best.on_device};
   search.run();
-  return detail::choice_of(trials, plan_fingerprint(shape, setup, share, settings), share.rates,
-                           settings.reached_share);
+  return detail::choice_of(trials, plan_fingerprint(shape, setup, share, settings), share.rates, settings,
+                           Layout::name);
 }
 
 }  // namespace planner

@@ -7,6 +7,10 @@
 #include <chunkmem/placement/memory_plan.hpp>
 #include <chunkmem/planner/group_times.hpp>
 #include <chunkmem/planner/timed_adam.hpp>
+#include <chunkmem/sharding/zero.hpp>
+#include <chunkmem/tensor/dtype.hpp>
+#include <chunkmem/tensor/gradient_measure.hpp>
+#include <chunkmem/tensor/gradient_policies.hpp>
 #include <chunkmem/workload/machine.hpp>
 
 #include <algorithm>
@@ -20,7 +24,9 @@ namespace planner {
 /// The knowledge before the first iteration of a simulated training.
 enum class known_before : std::uint8_t {
   rehearsal,  ///< smallest capacities, proven; the first iteration records. Most of the time of a forecast
-  profile,    ///< of a run without limits, as if from a file: the first iteration has a plan already
+  /// of a run without limits, as if from a file: the first iteration has a plan already. Nothing is proven: over ranks
+  /// `fits` is about groups of equal size
+  profile,
 };
 
 /// The assumptions of a simulation of a rank.
@@ -28,15 +34,18 @@ enum class known_before : std::uint8_t {
 ///     const rank_settings settings{.reached_share = 0.4, .gather_units = 4};
 ///     const training_forecast forecast = forecast_training(shape, how, share, settings);
 struct rank_settings {
-  std::uint64_t chunk_elements = std::uint64_t{32} << 20;  ///< of an own chunk; rounded up to a multiple of 256
-  double reached_share = 0.5;                              ///< of the peak FLOP/s of a device
-  bytes device_context{1'200'000'000};                     ///< of each device, taken by the runtime and its libraries
-  bytes host_process{2'000'000'000};                       ///< of the host, taken by each rank
-  double host_reserve = 0.03;                              ///< share of the host that stays free
+  /// of an own chunk; rounded up to a multiple of 256 on one rank, and of 8,192 over ranks
+  std::uint64_t chunk_elements = std::uint64_t{32} << 20;
+  double reached_share = 0.5;           ///< of the peak FLOP/s of a device
+  bytes device_context{1'200'000'000};  ///< of each device, taken by the runtime and its libraries
+  bytes host_process{2'000'000'000};    ///< of the host, taken by each rank
+  double host_reserve = 0.03;           ///< share of the host that stays free
   bool takes_norm = true;  ///< of all gradients, before the first update: clipping, or a look for what is not finite
   /// updates wait for the next use of their weights (optimizer::late_updates), if that use comes soon enough
   bool updates_late = true;
-  double device_update_share = 0;  ///< of the states that are updated on the device, 0 to 1
+  planned_gradient gradient{gradient::in_place{}};  ///< where gradients lie: in_place or separate
+  sharding::zero divided = sharding::zero_3;        ///< over ranks
+  double device_update_share = 0;                   ///< of the states that are updated on the device, 0 to 1
   /// room for gathered groups: 1 (nothing is gathered ahead) to 1024. More of them let collectives run further ahead,
   /// and keep groups from the forward pass for the backward pass
   std::uint32_t gather_units = 3;
@@ -47,6 +56,9 @@ struct rank_settings {
   std::uint64_t link_latency_nanoseconds = 10'000;  ///< of each copy
   known_before known = known_before::rehearsal;
   std::uint32_t most_iterations = 12;  ///< until the step time is taken as it is; at least 5
+
+  /// Gradients of 16-bit weights have 32 bits.
+  [[nodiscard]] bool has_wide_gradients() const { return gradient.type_for(dtype::bfloat16) == dtype::float32; }
 
   /// @throws config_error   a setting is out of its range
   void check() const
@@ -61,6 +73,24 @@ struct rank_settings {
     if (most_iterations < 5) throw config_error{"most_iterations is below 5, which a steady state takes"};
   }
 };
+
+/// The 16-bit elements of a chunk, as it is used. Ranks divide a unit, a chunk of each of them, into whole blocks of
+/// every element type.
+[[nodiscard]] inline std::uint64_t chunk_elements_of(const rank_settings& settings, std::uint64_t ranks)
+{
+  const bytes grain = ranks == 1 ? tensor_alignment * 2 : bytes{measure_block * sizeof(float)};
+  return align_up(bytes{2} * settings.chunk_elements, grain).count() / 2;
+}
+
+/// How a model over ranks is divided: a unit has a chunk of each rank. Nothing is gathered ahead: with gathers_ahead
+/// such a model needs room for these units beside its bytes.
+///
+///     const auto division = planner::division_of(settings, ranks.ranks());
+///     sharded_model m{memory, ranks, {.chunk_bytes = plan.chunk_bytes}, division};
+[[nodiscard]] inline sharding::sharding_options division_of(const rank_settings& settings, std::uint64_t ranks)
+{
+  return {.divided = settings.divided, .unit_bytes = bytes{2} * chunk_elements_of(settings, ranks) * ranks};
+}
 
 /// The bytes that remain for chunks and leases. Never more than there is, also after the rounding of a share.
 [[nodiscard]] inline per_tier<bytes> capacities_of(const workload::rank_share& share, const rank_settings& settings)
@@ -88,6 +118,16 @@ struct rank_settings {
   constexpr double norms = double{timed_adam::update_bytes} / timed_adam::norm_bytes;  // in the time of an update
   return {share.rates.host_updates_per_second, share.rates.device_updates_per_second,
           norms * share.rates.host_updates_per_second, norms * share.rates.device_updates_per_second};
+}
+
+/// Bytes that the host needs for each parameter that it updates: 12 of states and masters, the gradient that comes
+/// down, and the weight that goes up, which has the gradient's bytes where gradients are in place.
+[[nodiscard]] inline std::uint64_t host_bytes_each(const rank_settings& settings)
+{
+  constexpr std::uint64_t states = 12;
+  constexpr std::uint64_t weight = 2;
+  if (settings.gradient.takes_slot()) return states + weight;
+  return states + weight + (settings.has_wide_gradients() ? 4 : 2);
 }
 
 /// The costs of collectives of a rank. @throws config_error   they belong to another machine

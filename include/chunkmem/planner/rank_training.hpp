@@ -2,6 +2,8 @@
 #pragma once
 
 #include <chunkmem/backend/simulated.hpp>
+#include <chunkmem/chunk/chunk_layout.hpp>
+#include <chunkmem/chunk/size_class_layout.hpp>
 #include <chunkmem/eviction/evictions.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/late_updates.hpp>
@@ -17,6 +19,7 @@
 #include <chunkmem/tensor/gradient_policies.hpp>
 #include <chunkmem/transfer/planned.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
@@ -31,39 +34,45 @@ namespace planner {
 /// A representative rank of a machine that trains a transformer: the real manager and the real optimizer step, on
 /// virtual clocks.
 ///
-/// The caller only enqueues, as on a GPU, and updates on the host. Own chunks are frames of 16-bit elements. A group is
-/// gathered ahead, as rank_settings::exchange says, on an agent of its own, into a lease that lives as long as the
-/// passes. Gradients are scattered the same way. All chunks are one frame: a 32-bit list has two chunks where the
-/// 16-bit list has one. Good for two questions: does a model fit, and how long does a step take? Poor for kernels of
-/// less than a microsecond, and where devices share a switch with devices that do other work. Source: ZeRO-3 on chunks
-/// as in PatrickStar (Fang et al. 2021, arXiv 2108.05818). Cost: a few microseconds for each access.
+/// The caller only enqueues, as on a GPU, and updates on the host. On one rank it declares the tensors of the model,
+/// and the manager lays them out. Over ranks own chunks are frames of 16-bit elements, and a 32-bit list has two chunks
+/// where the 16-bit list has one. A group is gathered ahead, as rank_settings::exchange says, on an agent of its own,
+/// into a lease that lives as long as the passes. Gradients are scattered the same way. Good for the question how long
+/// a step takes, and on one rank for its bytes; over ranks see scripted_rank. Poor for kernels of less than a
+/// microsecond, and where devices share a switch with devices that do other work. Source: ZeRO-3 on chunks as in
+/// PatrickStar (Fang et al. 2021, arXiv 2108.05818). Cost: a few microseconds for each access.
 ///
 /// Use:
 ///
 ///     const training_forecast found = forecast_training(shape, setup, share);   // drives a rank_training
-template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned>
+template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned,
+          chunk_layout Layout = size_class_layout>
 class rank_training {
  public:
   using manager_type =
-      manager<backend::simulated, Eviction, Transfer, placement::update_share, gradient::in_place, timeline_sink>;
+      manager<backend::simulated, Layout, Eviction, Transfer, placement::update_share, planned_gradient, timeline_sink>;
 
   /// @throws config_error   a shape, set-up or setting that cannot be; groups, script and share must outlive this
   rank_training(const parameter_groups& groups, const training_script& script, const workload::rank_share& share,
-                const rank_settings& settings, per_tier<bytes> capacity, Eviction eviction = {}, Transfer transfer = {})
+                const rank_settings& settings, per_tier<bytes> capacity, Eviction eviction = {}, Transfer transfer = {},
+                Layout layout = {})
       : groups_{groups},
         script_{script},
         ranks_{share.ranks},
-        chunk_{own_elements(settings.chunk_elements)},
+        chunk_{chunk_elements_of(settings, share.ranks)},
         takes_norm_{settings.takes_norm},
+        has_wide_gradients_{settings.has_wide_gradients()},
         exchange_{exchange_of(share, settings)},
         costs_{costs_of(share, settings)},
         backend_{{capacity[tier::device], capacity[tier::host], costs_, true}},
         kernel_{update_rates_of(share)},
         manager_{backend_,
                  {.chunk_bytes = bytes{2} * chunk_},
+                 layout,
                  eviction,
                  transfer,
                  placement::update_share{settings.device_update_share},
+                 settings.gradient,
                  timeline_sink{backend_, costs_, access_indices_, timeline_.copies, &timeline_.departures}},
         late_{manager_, kernel_},
         updates_late_{settings.updates_late},
@@ -211,21 +220,48 @@ class rank_training {
   {
     for (const tensor<bf16> each : saved_[it.id]) held_.push_back(manager_.acquire(each, how, agent::compute));
   }
-  /// The groups that the host updates at once: without a norm, updates begin as soon as gradients come. Over ranks late
-  /// updates have none: units are updated in the order in which weights are used.
+  /// The tensors that the host updates at once: without a norm, updates begin as soon as gradients come. Tensors of one
+  /// chunk come down together, when the last of their gradients is there. Over ranks late updates have none: units are
+  /// updated in the order in which weights are used.
   void choose_first()
   {
-    first_.clear(), updates_.clear();
+    first_.clear();
     if (takes_norm_ || ranks_ > 1) return;
-    for (const own_chunk& own : chunks_) {
-      std::uint64_t& all = updates_.emplace_back(0);
-      for (std::uint32_t part = 0; part < own.count; ++part)
-        if (manager_.updates().place_of_update(own.tensors[part]) == memory_location::host)
-          all += kernel_.update_time(memory_location::host, own.elements[part]);
+    if (acts_of_chunks_.empty()) find_acts_of_chunks();
+    updates_.assign(tensors_of_chunk_.size(), 0);
+    copies_.assign(tensors_of_chunk_.size(), 0);
+    for (std::size_t chunk = 0; chunk < tensors_of_chunk_.size(); ++chunk)
+      for (const std::uint32_t index : tensors_of_chunk_[chunk]) {
+        if (!is_updated_on_host(index)) continue;
+        updates_[chunk] += kernel_.update_time(memory_location::host, chunks_[index].elements[0]);
+        copies_[chunk] += costs_.to_host.nanoseconds_for(bytes{2} * chunks_[index].elements[0]);
+      }
+    for (const std::uint32_t chunk : groups_at_once(acts_of_chunks_, updates_, copies_))
+      for (const std::uint32_t index : tensors_of_chunk_[chunk])
+        if (is_updated_on_host(index)) first_.push_back(chunks_[index].tensors[0]);
+  }
+  [[nodiscard]] bool is_updated_on_host(std::uint32_t index)
+  {
+    return manager_.updates().place_of_update(chunks_[index].tensors[0]) == memory_location::host;
+  }
+  /// The uses of the script, with the chunk of the weight in place of the weight.
+  /// @pre one rank, whose tensors are placed
+  void find_acts_of_chunks()
+  {
+    const auto chunk_of = manager_.chunk_of_slot();  // weights have the first slots
+    std::vector<std::uint32_t> unfinished;
+    for (std::uint32_t index = 0; index < chunks_.size(); ++index) {
+      const std::uint32_t chunk = chunk_of[index];
+      tensors_of_chunk_.resize(std::max<std::size_t>(tensors_of_chunk_.size(), chunk + 1));
+      tensors_of_chunk_[chunk].push_back(index);
     }
-    for (const std::uint32_t group :
-         groups_at_once(script_.acts(), updates_, costs_.to_host.nanoseconds_for(bytes{2} * chunk_)))
-      for (const tensor<bf16> each : chunks_[group].parts()) first_.push_back(each);
+    for (const auto& tensors : tensors_of_chunk_) unfinished.push_back(static_cast<std::uint32_t>(tensors.size()));
+    for (act it : script_.acts()) {
+      if (it.kind != act_kind::use) continue;
+      it.id = chunk_of[it.id];
+      it.finishes_gradient = it.finishes_gradient && --unfinished[it.id] == 0;
+      acts_of_chunks_.push_back(it);
+    }
   }
   void lease(lease_type& into, bytes size, agent stream)
   {
@@ -253,8 +289,7 @@ class rank_training {
       }
       compute(it, access_index);
       if (it.makes_gradient && ranks_ == 1 && it.reads) {
-        for (std::size_t index = 0; index < chunks_[it.id].count; ++index)
-          finish(it, manager_.gradient(std::move(pins[index])));
+        add_gradient(it, std::move(pins[0]));
         return;
       }
     }
@@ -272,10 +307,17 @@ class rank_training {
     timeline_.computing.push_back(work(it, backend_.clock(agent::compute), it.nanoseconds));
     peak_.see(manager_, leased_, timeline_.at_peak);
   }
-  template <class Pin>
-  void finish(const act& it, Pin&& gradient)
+  /// @param from   a pin of the weight, or the weight and the agent that writes its gradient
+  template <class... From>
+  void add_gradient(const act& it, From&&... from)
   {
-    it.finishes_gradient ? manager_.gradient_done(std::forward<Pin>(gradient)) : gradient.release();
+    const auto finish = [&](auto gradient) {
+      it.finishes_gradient ? manager_.gradient_done(std::move(gradient)) : gradient.release();
+    };
+    if (has_wide_gradients_)
+      finish(manager_.template gradient<float>(std::forward<From>(from)...));
+    else
+      finish(manager_.template gradient<bf16>(std::forward<From>(from)...));
   }
   void scatter(const act& it)
   {
@@ -283,7 +325,7 @@ class rank_training {
       follow(sums_, backend_.record(agent::compute));
       collect(it, sums_);
     }
-    for (const tensor<bf16> each : chunks_[it.id].parts()) finish(it, manager_.gradient(each, sums_));
+    for (const tensor<bf16> each : chunks_[it.id].parts()) add_gradient(it, each, sums_);
   }
 
   /// Starts the gathers that may begin before this act.
@@ -339,6 +381,7 @@ class rank_training {
   std::uint64_t ranks_;
   std::uint64_t chunk_;
   bool takes_norm_;
+  bool has_wide_gradients_;
   group_times exchange_;
   backend::cost_table costs_;
   training_timeline timeline_;
@@ -349,9 +392,12 @@ class rank_training {
   optimizer::late_updates<manager_type, timed_adam> late_;
   bool updates_late_;
   std::vector<tensor_handle> first_;
-  std::vector<std::uint64_t> updates_;  // by group, on the host [ns]
-  bool gathers_ahead_;                  // for the next pass, while sums of this one are under way
-  agent collective_;                    // gathers
+  std::vector<std::uint64_t> updates_;                        // by chunk, on the host [ns]
+  std::vector<std::uint64_t> copies_;                         // of gradients, by chunk [ns]
+  std::vector<std::vector<std::uint32_t>> tensors_of_chunk_;  // of weights
+  std::vector<act> acts_of_chunks_;
+  bool gathers_ahead_;  // for the next pass, while sums of this one are under way
+  agent collective_;    // gathers
   agent sums_;
   backend::shared_bandwidth port_{1e9};  // a byte for each nanosecond of a collective
   lease_type gathered_;

@@ -65,13 +65,13 @@ struct update_sequence {
 /// The groups whose updates on the host do not wait for the next use of their weights, in the order in which they are
 /// updated.
 ///
-/// A gradient arrives when its own chunk was copied, one after the other, as if compute and the link never waited for
-/// anything else.
-/// @param updates       time of an update of each group on the host [ns]; 0: the device updates it
-/// @param copy          of an own chunk to the host [ns]
+/// A gradient arrives when it was copied, one after the other, as if compute and the link never waited for anything
+/// else.
+/// @param updates   time of an update of each group on the host [ns]; 0: the device updates it
+/// @param copies    time of a copy of each group's gradient to the host [ns]
 [[nodiscard]] inline std::vector<std::uint32_t> groups_at_once(std::span<const act> acts,
                                                                std::span<const std::uint64_t> updates,
-                                                               std::uint64_t copy)
+                                                               std::span<const std::uint64_t> copies)
 {
   std::vector<std::uint64_t> arrives(updates.size(), 0);
   std::vector<std::uint32_t> by_use;
@@ -83,7 +83,7 @@ struct update_sequence {
     computed += it.nanoseconds;
     if (updates[it.id] == 0) continue;
     if (std::exchange(seen[it.id], std::uint8_t{1}) == 0) by_use.push_back(it.id);
-    if (it.finishes_gradient) arrives[it.id] = link = std::max(link, computed) + copy;
+    if (it.finishes_gradient) arrives[it.id] = link = std::max(link, computed) + copies[it.id];
   }
   std::vector<awaited_update> waiting;
   for (const std::uint32_t group : by_use) waiting.push_back({arrives[group], updates[group]});

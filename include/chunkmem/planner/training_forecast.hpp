@@ -2,9 +2,11 @@
 #pragma once
 
 #include <chunkmem/planner/rank_training.hpp>
+#include <chunkmem/planner/scripted_rank.hpp>
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,6 +52,7 @@ struct training_forecast {
   access_record record;                      ///< of an iteration
   std::vector<std::uint64_t> computed;       ///< by access index of the record, updates on the device with it [ns]
   std::vector<std::uint32_t> chunk_of_slot;  ///< where the slots of the record lie
+  std::vector<std::uint32_t> frames;         ///< of each chunk
   std::uint32_t parameters = 0;              ///< of the rank; they have the first slots, and gradients the next
   std::uint32_t gathers_ahead = 0;           ///< groups that a step gathers for the next one
 };
@@ -99,6 +102,7 @@ class steady_run {
     result.computed.assign(training_.computed().begin(), training_.computed().end());
     const auto chunk_of_slot = training_.engine().chunk_of_slot();
     result.chunk_of_slot.assign(chunk_of_slot.begin(), chunk_of_slot.end());
+    for (const chunk_snapshot& it : training_.engine().residency().chunks) result.frames.push_back(it.place.frames);
     result.parameters = training_.parameters();
   }
 
@@ -133,6 +137,46 @@ class steady_run {
   std::uint64_t to_host_ = 0;
 };
 
+inline constexpr bytes endless{std::uint64_t{1} << 50};
+
+/// The sentence with which work refuses; empty where it does not.
+template <class Work>
+[[nodiscard]] std::string refusal(Work work)
+{
+  try {
+    work();
+    return {};
+  } catch (const config_error& refused) {
+    return refused.what();
+  } catch (const out_of_memory& refused) {
+    return refused.what();
+  } catch (const size_overflow& refused) {
+    return refused.what();
+  }
+}
+
+/// At least these capacities, and enough for what is rehearsed. @param rehearse   its requirement in some room
+/// @throws config_error   no room is enough
+template <class Rehearse>
+[[nodiscard]] per_tier<bytes> least_room(per_tier<bytes> room, Rehearse rehearse)
+{
+  room[tier::device] = std::max(room[tier::device], rehearse({{endless, endless}}).smallest_device);
+  room[tier::host] = std::max(room[tier::host], rehearse({{room[tier::device], endless}}).smallest_host);
+  return room;
+}
+
+/// A use of a larger device, cut to one of this capacity: first free bytes are left out, then states, then values.
+[[nodiscard]] inline device_use within(device_use use, bytes capacity)
+{
+  bytes more = use.sum() - std::min(use.sum(), capacity);
+  for (bytes* const each : {&use.free, &use.states, &use.values, &use.leases}) {
+    const bytes less = std::min(*each, more);
+    *each -= less;
+    more -= less;
+  }
+  return use;
+}
+
 /// The record of an iteration with room for everything: of the second iteration, since updates may wait for it.
 /// @throws out_of_memory   not even twice all bytes are enough
 template <class Training>
@@ -145,6 +189,16 @@ template <class Training>
 }
 
 }  // namespace detail
+
+/// The groups of a rank's parameters: on one rank the tensors of the model, over ranks a chunk of each rank.
+/// @throws   as parameter_groups
+[[nodiscard]] inline parameter_groups groups_of(const workload::transformer_shape& shape,
+                                                const workload::training_setup& setup,
+                                                const workload::rank_share& share, const rank_settings& settings)
+{
+  if (share.ranks == 1) return {shape, setup};
+  return {shape, setup, chunk_elements_of(settings, share.ranks) * share.ranks};
+}
 
 /// The script of a rank's passes. With rank_settings::gathers_ahead, the step before gathers as many of the last groups
 /// as the network has time for while a backward pass computes, beside the sums and gathers of that pass. If it gathered
@@ -176,8 +230,13 @@ template <class Training>
 /// Trains a transformer on one representative rank of a machine, in virtual time, until its steps repeat.
 ///
 /// Only bookkeeping is allocated, so the model may have any size. The same arguments give the same answer. Policies
-/// decide as they do in training, since the engine is the same. Cost: see rank_training; a second to some for a few
-/// hundred groups.
+/// decide as they do in training, since the engine is the same.
+///
+/// Bytes are exact with known_before::rehearsal. On one rank the manager is the one that trains. Over ranks a rehearsal
+/// of the sharded_model of division_of says what a rank needs, and whether it fits. The time of a step over ranks is
+/// that of a rank_training, whose groups have equal sizes. Where the rank has no room for gather_units of them, half as
+/// many are simulated, down to one, which gets the room that it needs.
+/// Cost: see rank_training; a second to some for a few hundred groups.
 ///
 /// Use:
 ///
@@ -191,65 +250,79 @@ template <class Training>
 ///   bytes, if a pebibyte is enough
 /// @throws config_error   a shape, set-up, share or setting that cannot be; size_overflow   a model whose costs 64 bits
 ///   cannot count
-template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned>
+template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned,
+          chunk_layout Layout = size_class_layout>
 [[nodiscard]] training_forecast forecast_training(const workload::transformer_shape& shape,
                                                   const workload::training_setup& setup,
                                                   const workload::rank_share& share, const rank_settings& settings,
                                                   const layer_activations& activations, Eviction eviction = {},
-                                                  Transfer transfer = {})
+                                                  Transfer transfer = {}, Layout layout = {})
 {
-  using training_type = rank_training<Eviction, Transfer>;
+  using training_type = rank_training<Eviction, Transfer, Layout>;
   settings.check(), share.check();
-  const parameter_groups groups{shape, setup, own_elements(settings.chunk_elements) * share.ranks};
-  const training_script script = script_of(groups, activations, share, settings);
+  const parameter_groups groups = groups_of(shape, setup, share, settings);
+  std::optional<training_script> script{script_of(groups, activations, share, settings)};
   training_forecast result;
-  result.gathers_ahead = script.gathers_ahead();
   result.capacity = capacities_of(share, settings);
-  const auto rehearse = [&](per_tier<bytes> capacity) {
-    return training_type{groups, script, share, settings, capacity, eviction, transfer}.rehearse();
+  const bool is_lone = share.ranks == 1;
+  const bool proves = settings.known == known_before::rehearsal;
+  const auto rehearse_groups = [&](per_tier<bytes> room) {
+    return training_type{groups, *script, share, settings, room, eviction, transfer, layout}.rehearse();
+  };
+  const auto rehearse = [&](per_tier<bytes> room) {
+    return is_lone ? rehearse_groups(room)
+                   : rehearse_over_ranks(shape, setup, share, settings, activations, room, eviction, transfer, layout);
   };
   const auto profile = [&] {
     const bytes roomy = 2 * (result.capacity[tier::device] + result.capacity[tier::host]);
-    training_type training{groups, script, share, settings, {{roomy, roomy}}, eviction, transfer};
+    training_type training{groups, *script, share, settings, {{roomy, roomy}}, eviction, transfer, layout};
     return detail::profile_without_limits(training);
   };
-  try {
-    training_type training{groups, script, share, settings, result.capacity, eviction, transfer};
-    if (settings.known == known_before::rehearsal)
-      result.need = training.rehearse();
-    else
+  const auto simulate = [&](per_tier<bytes> room) {
+    training_type training{groups, *script, share, settings, room, eviction, transfer, layout};
+    if (!proves)
       training.follow(profile());
+    else if (const memory_requirement need = training.rehearse(); is_lone)
+      result.need = need;
     detail::steady_run<training_type>{training}.run(settings.most_iterations, result);
-    result.fits = true;
-  } catch (const config_error& refused) {
-    result.why_not = refused.what();
-  } catch (const out_of_memory& refused) {
-    result.why_not = refused.what();
-  } catch (const size_overflow& refused) {
-    result.why_not = refused.what();
-  }
-  if (result.fits || result.need.rehearsed || settings.known == known_before::profile) return result;
-  constexpr bytes endless{std::uint64_t{1} << 50};
-  try {  // a step that does not fit even here was refused above, with its bytes
-    result.need = rehearse({{endless, endless}});
-    result.need = rehearse({{std::max(result.capacity[tier::device], result.need.smallest_device), endless}});
-  } catch (const config_error&) {
-  } catch (const out_of_memory&) {
-  } catch (const size_overflow&) {
-  }
+  };
+  const std::string why_not = detail::refusal([&] {
+    if (is_lone || !proves) return simulate(result.capacity);
+    result.need = rehearse(result.capacity);
+    for (rank_settings gathering = settings; !detail::refusal([&] { simulate(result.capacity); }).empty();) {
+      result.steps.clear();
+      if (script->units() == training_script::least_units) {
+        simulate(detail::least_room(result.capacity, rehearse_groups));
+        result.timeline.at_peak = detail::within(result.timeline.at_peak, result.capacity[tier::device]);
+        return;
+      }
+      gathering.gather_units /= 2;
+      script.emplace(script_of(groups, activations, share, gathering));
+    }
+  });
+  result.gathers_ahead = script->gathers_ahead();
+  result.fits = why_not.empty();
+  result.why_not = why_not;
+  if (result.fits || result.need.rehearsed || !proves) return result;
+  // A step that does not fit even without limits was refused above, with its bytes.
+  (void)detail::refusal([&] {
+    result.need = rehearse({{detail::endless, detail::endless}});
+    result.need = rehearse({{std::max(result.capacity[tier::device], result.need.smallest_device), detail::endless}});
+  });
   return result;
 }
 
 /// The same, with all layers as `setup` has them and their activations on the device.
-template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned>
+template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned,
+          chunk_layout Layout = size_class_layout>
 [[nodiscard]] training_forecast forecast_training(const workload::transformer_shape& shape,
                                                   const workload::training_setup& setup,
                                                   const workload::rank_share& share, const rank_settings& settings = {},
-                                                  Eviction eviction = {}, Transfer transfer = {})
+                                                  Eviction eviction = {}, Transfer transfer = {}, Layout layout = {})
 {
-  return forecast_training<Eviction, Transfer>(shape, setup, share, settings,
-                                               layer_activations::all(shape.layers, setup.recomputes_layers),
-                                               std::move(eviction), std::move(transfer));
+  return forecast_training<Eviction, Transfer, Layout>(shape, setup, share, settings,
+                                                       layer_activations::all(shape.layers, setup.recomputes_layers),
+                                                       std::move(eviction), std::move(transfer), std::move(layout));
 }
 
 }  // namespace planner

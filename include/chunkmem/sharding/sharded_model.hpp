@@ -950,7 +950,8 @@ class sharded_model {
             "a weight that is sharded is written whole and between iterations (acquire it with access::write before "
             "they begin)");
     auto result = std::make_unique<sharding::filling<Element, manager_type>>();
-    result->all.resize(it.elements);
+    constexpr bool has_bytes = engine_type::has_bytes;
+    if (has_bytes) result->all.resize(it.elements);
     result->filled = &filled_;
     result->planned = it.planned;
     const std::uint32_t index = plan_.place(it.planned).unit;
@@ -964,7 +965,6 @@ class sharded_model {
         m_.acquire(unit.whole, first || !unit.is_kept ? access::write : access::read_write, memory_location::host);
     result->kept =
         m_.acquire(tensor<Element>{unit.share}, first ? access::write : access::read_write, memory_location::host);
-    constexpr bool has_bytes = engine_type::has_bytes;
     if (has_bytes && first) std::fill_n(std::as_const(result->kept).data(), unit.share_elements, Element{});
     if (unit.is_kept) {
       result->whole = reinterpret_cast<Element*>(std::as_const(result->unit).data());

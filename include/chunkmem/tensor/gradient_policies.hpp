@@ -74,6 +74,26 @@ struct in_place {
 
 static_assert(gradient_policy<in_place>);
 
+/// One gradient policy out of a list, chosen when the program runs: `any_gradient<separate, in_place>{"in_place"}`.
+///
+/// One type of manager then serves all of the list. Good and poor as policy_choice says. Cost: one indirect call each
+/// time that a manager asks.
+template <gradient_policy... Policies>
+class any_gradient : public policy_choice<Policies...> {
+ public:
+  static constexpr std::string_view name = "any_gradient";
+  using policy_choice<Policies...>::policy_choice;
+
+  [[nodiscard]] dtype type_for(dtype parameter) const
+  {
+    return this->ask([&](const auto& chosen) { return chosen.type_for(parameter); });
+  }
+  [[nodiscard]] bool takes_slot() const
+  {
+    return this->ask([](const auto& chosen) { return chosen.takes_slot(); });
+  }
+};
+
 }  // namespace gradient
 
 }  // namespace chunkmem::inline v0

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random models, ranks and pipelines: the trainer of a plan runs in the bytes that the plan names, and is refused with
+// one frame less.
+#include <support/catch.hpp>
+
+#include "lone_plans.hpp"
+#include "pipeline_plans.hpp"
+#include "rank_plans.hpp"
+
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <string>
+
+namespace exact_bytes_test {
+
+namespace {
+
+/// @return   bytes that plans and trainings are apart, all together
+std::uint64_t try_all(std::uint64_t first, std::uint64_t lone, std::uint64_t ranks, std::uint64_t pipelines)
+{
+  std::uint64_t apart = 0;
+  for (std::uint64_t seed = first; seed < first + lone; ++seed) apart += lone_plans::try_job(seed);
+  for (std::uint64_t seed = first; seed < first + ranks; ++seed) apart += rank_plans::try_job(seed);
+  for (std::uint64_t seed = first; seed < first + pipelines; ++seed) apart += pipeline_plans::try_plan(seed);
+  std::cout << lone << " trainings of one rank, " << ranks << " over ranks and " << pipelines << " of pipelines are "
+            << apart << " B from their plans\n";
+  return apart;
+}
+
+}  // namespace
+
+TEST_CASE("trainings run in the bytes of their plans, and not in one frame less", "[exact_bytes]")
+{
+  const std::uint64_t apart = try_all(1, 16, 8, 8);
+  CHECK(apart == 0);
+  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
+  if (folder == nullptr) return;
+  std::ofstream{std::string{folder} + "/test_exact_bytes.json"}
+      << R"([{"name": "plan.memory_error_bytes", "value": )" << apart
+      << R"(, "unit": "B", "relation": "==", "bound": 0, "command": "build/test/bin/test_exact_bytes"}])"
+      << "\n";
+}
+
+TEST_CASE("so do 200 trainings", "[exact_bytes][.slow]")
+{
+  CHECK(try_all(1'001, 80, 60, 60) == 0);
+}
+
+}  // namespace exact_bytes_test

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The bytes that a plan of one rank names, against trainings on as much memory, and on one frame less.
+#include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/chunk/layouts.hpp>
+#include <chunkmem/chunk/size_class_layout.hpp>
+#include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/error.hpp>
+#include <chunkmem/core/tier.hpp>
+#include <chunkmem/manager/manager.hpp>
+#include <chunkmem/placement/memory_plan.hpp>
+#include <chunkmem/placement/placements.hpp>
+#include <chunkmem/planner/training_forecast.hpp>
+#include <chunkmem/transfer/planned.hpp>
+
+#include <support/catch.hpp>
+#include <support/oracles/dice.hpp>
+
+#include "../planner/random_workload.hpp"
+#include "../planner/tiny_plan.hpp"
+#include "script_trainer.hpp"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace lone_plans {
+
+using namespace chunkmem;
+using namespace chunkmem::planner;
+
+using layout_type = any_layout<size_class_layout, append_layout, best_fit_layout>;
+
+inline constexpr bytes plenty{std::uint64_t{1} << 30};
+
+struct job {
+  workload::transformer_shape shape;
+  workload::training_setup setup;
+  rank_settings settings;
+  layout_type layout;
+
+  [[nodiscard]] training_forecast forecast(per_tier<bytes> room) const
+  {
+    return forecast_training<eviction::belady, transfer::planned, layout_type>(
+        shape, setup, tiny_plan::share_of(room[tier::device], room[tier::host]), settings, {}, {}, layout);
+  }
+};
+
+inline job roll(support::dice& dice)
+{
+  job it;
+  it.shape = planner_test::random_shape(dice);
+  it.setup = planner_test::random_setup(dice);
+  it.settings = tiny_plan::settings();
+  it.settings.chunk_elements = dice.between(100, 6'000);
+  it.settings.device_update_share = 0.5 * dice.below(3);
+  it.settings.takes_norm = dice.one_in(2);
+  it.settings.updates_late = it.settings.takes_norm && dice.one_in(2);  // first updates hang on rates
+  if (dice.one_in(2)) it.settings.gradient = planned_gradient{gradient::separate{.wide = dice.one_in(4)}};
+  it.layout = layout_type{layout_type::names[dice.below(layout_type::names.size())]};
+  return it;
+}
+
+/// Trains on memory that is really there. @return   the requirement that its rehearsal tells
+/// @throws config_error, out_of_memory   it does not run
+inline memory_requirement train(const job& what, per_tier<bytes> room)
+{
+  backend::host_arena memory{{.device_capacity = room[tier::device], .host_capacity = room[tier::host]}};
+  manager<backend::host_arena, layout_type, transfer::planned, placement::update_share, planned_gradient> m{
+      memory,
+      {.chunk_bytes = bytes{2} * chunk_elements_of(what.settings, 1)},
+      what.layout,
+      placement::update_share{what.settings.device_update_share},
+      what.settings.gradient};
+  const parameter_groups groups{what.shape, what.setup};
+  const training_script script{groups, what.setup.recomputes_layers, 1e9};
+  exact_bytes::script_trainer trainer{m, groups, script, what.settings};
+  const memory_requirement need = m.rehearse([&] { trainer.step(); });
+  trainer.fill();
+  for (int step = 0; step < 4; ++step) trainer.step();
+  REQUIRE(trainer.sum() != 0);
+  return need;
+}
+inline bool trains(const job& what, per_tier<bytes> room)
+{
+  try {
+    (void)train(what, room);
+    return true;
+  } catch (const config_error&) {
+    return false;
+  } catch (const out_of_memory&) {
+    return false;
+  }
+}
+
+[[nodiscard]] inline std::uint64_t difference(bytes one, bytes other)
+{
+  return (std::max(one, other) - std::min(one, other)).count();
+}
+
+/// @return   bytes that the plan and the training are apart
+[[nodiscard]] inline std::uint64_t try_job(std::uint64_t seed)
+{
+  support::dice dice{seed};
+  const job it = roll(dice);
+  const memory_requirement roomy = it.forecast({{plenty, plenty}}).need;
+  REQUIRE(roomy.rehearsed);
+  const bytes frame = roomy.chunk_bytes;
+  const std::uint64_t most = (roomy.everything - roomy.smallest_device).count() / frame.count();
+  const bytes device =
+      roomy.smallest_device + frame * (dice.one_in(2) ? 0 : dice.below(static_cast<std::uint32_t>(most) + 1));
+  const training_forecast found = it.forecast({{device, plenty}});
+  CAPTURE(seed, name_of(it.shape.style), frame.count(), device.count(), it.settings.gradient.chosen(),
+          it.layout.chosen(), it.settings.device_update_share, it.settings.takes_norm, it.settings.updates_late,
+          found.why_not);
+  REQUIRE(found.fits);
+  const bytes host = found.need.smallest_host;
+  const training_forecast tight = it.forecast({{device, host}});
+  CHECK(tight.fits);
+  REQUIRE(trains(it, {{device, host}}));
+  const memory_requirement real = train(it, {{device, host}});
+  std::uint64_t apart = difference(real.smallest_host, host) +
+                        difference(real.smallest_device, tight.need.smallest_device) +
+                        difference(real.chunks, found.need.chunks);
+  if (host != bytes{} && trains(it, {{device, host - frame}})) apart += frame.count();
+  if (trains(it, {{roomy.smallest_device - frame, plenty}})) apart += frame.count();
+  CHECK(apart == 0);
+  return apart;
+}
+
+}  // namespace lone_plans
