@@ -3,6 +3,7 @@
 
 #include "forecast.hpp"
 #include "planned_grid.hpp"
+#include "profile.hpp"
 #include "program.hpp"
 #include "ranks.hpp"
 #include "stages.hpp"
@@ -31,6 +32,14 @@ int run_over_ranks(const options& chosen)
   return chosen.ranks > 0 ? run_on_threads(chosen, text, show) : run_on_processes(chosen, text, show);
 }
 
+int profile(const options& chosen)
+{
+  const training_text text = chosen.text ? read_text(*chosen.text) : default_text();
+  text.expects_windows_of(chosen.size.context);
+  write_profile(chosen, [&] { return measured_profile<training_on_host<manager>>(chosen, text); });
+  return EXIT_SUCCESS;
+}
+
 }  // namespace
 
 int main(int count, char** arguments)
@@ -44,6 +53,7 @@ try {
     write_model(chosen);
     return EXIT_SUCCESS;
   }
+  if (chosen.write_profile) return profile(chosen);
   if (over_ranks(chosen) || over_stages(chosen)) return run_over_ranks(chosen);
   return run<training_on_host<manager>>(chosen);
 } catch (const std::exception& failure) {
