@@ -108,16 +108,17 @@ extern "C" void interrupt(int)
 void write_files(const options& chosen, const subject& of, const configurator::plan_search_result& found)
 {
   if (!chosen.plan && !chosen.plans && !chosen.trace && !chosen.svg) return;
-  const auto best = std::ranges::find(found.best, 1U, [](const auto& it) { return it.plan.tensor; });
+  const auto best = std::ranges::find_if(found.best, [](const auto& it) { return can_be_run(it.plan); });
   if (best == found.best.end())
     throw problem{
-        "no plan that was found can be run yet: all of them have ranks that share layers (try "
-        "--without-tensor-parallelism)"};
+        "no plan that was found can be run yet: all of them have ranks that share layers, stages with unequal numbers "
+        "of "
+        "layers, or ZeRO 0 (try --without-tensor-parallelism --without-cuts, and no --with-zero-0)"};
   const configurator::plan_subject subject = subject_of(of.model, of.whole);
   if (chosen.plan) write_file("--plan", *chosen.plan, plan_text(best->plan, subject));
   if (chosen.plans) {
     for (std::size_t number = 0; number < found.best.size(); ++number)
-      if (found.best[number].plan.tensor == 1)
+      if (can_be_run(found.best[number].plan))
         write_file("--plans", *chosen.plans / (std::to_string(number + 1) + ".plan"),
                    plan_text(found.best[number].plan, subject));
   }
