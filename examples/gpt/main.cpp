@@ -10,6 +10,7 @@
 #include "training_on_host.hpp"
 
 #include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/optimizer/thread_pool.hpp>
 
 #include <cstdio>
 #include <cstdlib>
@@ -36,7 +37,8 @@ int profile(const options& chosen)
 {
   const training_text text = chosen.text ? read_text(*chosen.text) : default_text();
   text.expects_windows_of(chosen.size.context);
-  write_profile(chosen, [&] { return measured_profile<training_on_host<manager>>(chosen, text); });
+  chunkmem::optimizer::thread_pool workers{chosen.threads.value_or(default_threads())};
+  write_profile(chosen, [&] { return measured_profile<training_on_host<manager>>(chosen, text, workers); });
   return EXIT_SUCCESS;
 }
 

@@ -3,7 +3,6 @@
 
 #include "budget.hpp"
 #include "options.hpp"
-#include "program.hpp"
 #include "run.hpp"
 
 #include <chunkmem/configurator/model_profile.hpp>
@@ -33,9 +32,9 @@ inline constexpr std::size_t profiled_steps = 5;
 /// @param rates   of a training on virtual clocks   @throws problem   as budget_for
 template <class Training>
 [[nodiscard]] chunkmem::configurator::model_profile measured_profile(const options& asked, const training_text& text,
+                                                                     chunkmem::optimizer::thread_pool& workers,
                                                                      const clock_rates* rates = nullptr)
 {
-  chunkmem::optimizer::thread_pool workers{asked.threads.value_or(default_threads())};
   chunkmem::configurator::model_profile found;
   for (const std::size_t rows : profiled_rows(asked.size.batch)) {
     options chosen = asked;

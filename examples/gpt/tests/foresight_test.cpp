@@ -234,9 +234,10 @@ TEST_CASE("all ranks take one plan, and each moves the bytes that it said", "[gp
 TEST_CASE("a profile has the seconds that products of a layer take on virtual clocks", "[gpt_foresight]")
 {
   const gpt::clock_rates clocks = machine_of(1e6, 1);
-  const gpt::options chosen =
-      chosen_by({"--layers", "3", "--width", "16", "--heads", "2", "--context", "32", "--batch", "3"});
-  const auto found = gpt::measured_profile<training<gpt::virtual_clocks>>(chosen, some_text(), &clocks);
+  const gpt::options chosen = chosen_by(
+      {"--layers", "3", "--width", "16", "--heads", "2", "--context", "32", "--batch", "3", "--chunk-bytes", "32KiB"});
+  chunkmem::optimizer::thread_pool workers{1};
+  const auto found = gpt::measured_profile<training<gpt::virtual_clocks>>(chosen, some_text(), workers, &clocks);
   constexpr double context = 32, width = 16, vocabulary = 256;
   constexpr double linear = 2 * context * width * 12 * width;  // 3 of queries, keys and values, 1, 4 and 4
   constexpr double attention = 2 * context * width * context;
