@@ -7,6 +7,7 @@
 // search find a plan that fits? Then ten clusters made by a seed: the plan of twenty seconds, over the best of a coarse
 // grid, of which every plan is rehearsed and simulated. Last, by how long a search exceeds its limit of five seconds.
 #include "../transfer/planning_figures.hpp"
+#include "dgx_nodes.hpp"
 
 #include <chunkmem/configurator/cluster.hpp>
 #include <chunkmem/configurator/memory_proof.hpp>
@@ -37,6 +38,7 @@ namespace {
 using namespace chunkmem;
 using namespace chunkmem::configurator;
 using namespace chunkmem::literals;
+using configurator_bench::dgx;
 using clock_type = std::chrono::steady_clock;
 
 constexpr double nothing_fits = std::numeric_limits<double>::infinity();
@@ -44,28 +46,6 @@ constexpr double nothing_fits = std::numeric_limits<double>::infinity();
 double seconds_since(clock_type::time_point begin)
 {
   return std::chrono::duration<double>{clock_type::now() - begin}.count();
-}
-
-/// Nodes as DGX A100: NVLink of 300 GB/s in a direction, of which a ring reaches 230; for each device a network port of
-/// 25 GB/s and half of a PCIe 4 switch; 45 % of 312 TFLOP/s; a host of 1 TiB, or of 2 TiB for devices of 80 GB.
-cluster dgx(std::uint32_t nodes, bytes device)
-{
-  cluster whole{.name = "dgx a100", .nodes{}};
-  const cluster_node node{.kind = "a100",
-                          .devices = 8,
-                          .device_bytes = device,
-                          .host_bytes = device > 40_GiB ? 2'048_GiB : 1'024_GiB,
-                          .disk_bytes = 0_B,
-                          .device_flops_per_second = 1.4e14,
-                          .to_device_bytes_per_second = 1.2e10,
-                          .to_host_bytes_per_second = 1.2e10,
-                          .host_memory_bytes_per_second = 3e11,
-                          .host_updates_per_second = 8e9,
-                          .device_updates_per_second = 5e10};
-  whole.nodes.assign(nodes, node);
-  whole.links = link_matrix{nodes, {.latency = 5e-6, .bytes_per_second = 2.3e10}};
-  for (std::uint32_t it = 0; it < nodes; ++it) whole.links(it, it) = {.latency = 3e-6, .bytes_per_second = 2.3e11};
-  return whole;
 }
 
 /// With all that it moves; infinite where it does not fit, or cannot be.

@@ -98,7 +98,7 @@ void make_folder(const std::filesystem::path& where)
 /// The best plan that gpt can run, or the end.
 [[nodiscard]] auto first_to_run(const configurator::plan_search_result& found)
 {
-  return std::ranges::find(found.best, 1U, [](const auto& it) { return it.plan.tensor; });
+  return std::ranges::find_if(found.best, [](const auto& it) { return can_be_run(it.plan); });
 }
 [[nodiscard]] bool has_plan_to_run(const configurator::plan_search_result& found)
 {
@@ -111,13 +111,13 @@ void write_files(const options& chosen, const subject& of, const configurator::p
   const auto best = first_to_run(found);
   if (best == found.best.end())
     throw problem{
-        "no plan that was found can be run yet: all of them have ranks that share layers (try "
-        "--without-tensor-parallelism)"};
+        "no plan that was found can be run yet: all of them have ranks that share layers, stages with unequal numbers "
+        "of layers, or ZeRO 0 (try --without-tensor-parallelism --without-cuts, and no --with-zero-0)"};
   const configurator::plan_subject subject = subject_of(of.model, of.whole);
   if (chosen.plan) write_file("--plan", *chosen.plan, plan_text(best->plan, subject));
   if (chosen.plans) {
     for (std::size_t number = 0; number < found.best.size(); ++number)
-      if (found.best[number].plan.tensor == 1)
+      if (can_be_run(found.best[number].plan))
         write_file("--plans", *chosen.plans / (std::to_string(number + 1) + ".plan"),
                    plan_text(found.best[number].plan, subject));
   }

@@ -39,6 +39,9 @@ void declare(CLI::App& app, raw_options& raw, options& out)
       "with commas: gpipe, 1f1b, eager, interleaved, 2bw, zb-h1, zb-h2, zb-v (all but 2bw, which trains with "
       "older weights)");
   app.add_flag("!--without-tensor-parallelism", out.space.with_tensor, "no plans whose ranks share layers");
+  app.add_flag("!--without-cuts", out.space.with_cuts,
+               "of --profile: no plans whose stages have unequal numbers of layers");
+  app.add_flag("--with-zero-0", out.space.with_zero_0, "plans too whose replicas divide nothing");
   app.add_option("--activation-bytes", raw.activation_bytes, "bytes of a number between layers (2; 4 for gpt)");
   app.add_option(
       "--sums", raw.sums,

@@ -88,6 +88,11 @@ void print_places(std::ostream& out, const subject& of, const configurator::foun
 
 }  // namespace
 
+bool can_be_run(const configurator::parallel_plan& plan)
+{
+  return plan.tensor == 1 && plan.cuts.empty() && (plan.zero > 0 || plan.replicas == 1);
+}
+
 void print_plans(std::ostream& out, const subject& of, const configurator::plan_search_result& found)
 {
   out << "    step [s]   tokens/s   bound [s]     device needs   host needs   plan\n";
@@ -97,7 +102,7 @@ void print_plans(std::ostream& out, const subject& of, const configurator::plan_
     out << formatted("%12.4g %10.4g %11.4g %16s %12s   ", it.time.step, tokens, it.bound,
                      ((it.has_exact_memory ? "" : "about ") + device).c_str(),
                      gpt::size_text(most(it.memory, &configurator::stage_memory::smallest_host)).c_str())
-        << text_of(it.plan) << (it.plan.tensor > 1 ? " (cannot be run yet)" : "") << '\n';
+        << text_of(it.plan) << (can_be_run(it.plan) ? "" : " (cannot be run yet)") << '\n';
   }
 }
 
@@ -153,7 +158,7 @@ void print_json(std::ostream& out, const subject& of, const configurator::plan_s
         .add("device_bytes", most(it.memory, &configurator::stage_memory::smallest_device).count())
         .add("host_bytes", most(it.memory, &configurator::stage_memory::smallest_host).count())
         .add("has_exact_memory", it.has_exact_memory)
-        .add("can_be_run", it.plan.tensor == 1)
+        .add("can_be_run", can_be_run(it.plan))
         .add_json("devices", json_list(it.plan.devices, [](std::uint32_t device) { return std::to_string(device); }))
         .text();
   };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/configurator/cluster.hpp>
+#include <chunkmem/configurator/parallel_plan.hpp>
 #include <chunkmem/configurator/plan_search.hpp>
 #include <chunkmem/configurator/trained_model.hpp>
 
@@ -15,6 +16,9 @@ struct subject {
   const chunkmem::configurator::cluster& whole;
   const chunkmem::configurator::trained_model& model;
 };
+
+/// `gpt` trains by it: no ranks share layers, stages have equal numbers of layers, and replicas divide states.
+[[nodiscard]] bool can_be_run(const chunkmem::configurator::parallel_plan& plan);
 
 /// The best plans: time of a step, tokens of a second, the free bound, and the bytes of the stage that needs the most.
 void print_plans(std::ostream& out, const subject& of, const chunkmem::configurator::plan_search_result& found);

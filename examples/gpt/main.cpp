@@ -4,6 +4,7 @@
 #include "../interruption.hpp"
 #include "forecast.hpp"
 #include "planned_grid.hpp"
+#include "profile.hpp"
 #include "program.hpp"
 #include "ranks.hpp"
 #include "report.hpp"
@@ -11,6 +12,7 @@
 #include "training_on_host.hpp"
 
 #include <chunkmem/backend/host_arena.hpp>
+#include <chunkmem/optimizer/thread_pool.hpp>
 
 #include <cstdio>
 #include <cstdlib>
@@ -34,6 +36,15 @@ int run_over_ranks(const options& chosen)
   return chosen.ranks > 0 ? run_on_threads(chosen, text, show) : run_on_processes(chosen, text, show);
 }
 
+int profile(const options& chosen)
+{
+  const training_text text = chosen.text ? read_text(*chosen.text) : default_text();
+  text.expects_windows_of(chosen.size.context);
+  chunkmem::optimizer::thread_pool workers{chosen.threads.value_or(default_threads())};
+  write_profile(chosen, [&] { return measured_profile<training_on_host<manager>>(chosen, text, workers); });
+  return EXIT_SUCCESS;
+}
+
 }  // namespace
 
 int main(int count, char** arguments)
@@ -47,6 +58,7 @@ try {
     write_model(chosen);
     return EXIT_SUCCESS;
   }
+  if (chosen.write_profile) return profile(chosen);
   if (over_ranks(chosen) || over_stages(chosen)) return run_over_ranks(chosen);
   return run<training_on_host<manager>>(chosen);
 } catch (const std::exception& failure) {

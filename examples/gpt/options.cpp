@@ -27,7 +27,7 @@ struct raw_options {
   std::string mlp, recompute, windows, init, lora, export_weights;
   std::string ranks, shard, nodes;
   std::string stages, micro_batches, schedule, replicas;
-  std::string plan, cluster, write_model, forecast;
+  std::string plan, cluster, write_model, write_profile, profile, kind, forecast;
   std::string sample_room, sample_file, noise;
 };
 
@@ -174,6 +174,11 @@ void declare(CLI::App& app, program whose, raw_options& raw, options& out)
     app.add_option("--device-rate", raw.device_rate,
                    "of --forecast: operations a second of a rank in the products of its passes (what the file says)");
     app.add_option("--write-model", raw.write_model, "write the model to this JSON file, for configure, and end");
+    app.add_option("--write-profile", raw.write_profile,
+                   "measure some steps with batches of 1, 2, 4, ... rows up to --batch, write the seconds and bytes of "
+                   "each layer to this JSON file, for configure, and end");
+    app.add_option("--kind", raw.kind, "of --write-profile: the cluster's kind of the node that measures (node-0)");
+    app.add_option("--profile", raw.profile, "the profile that the plan is for");
   }
   app.add_option("--checkpoint", raw.checkpoint, "save to this folder");
   app.add_option("--every", raw.every, "steps between two checkpoints (10); the last step is saved in any case");
@@ -477,6 +482,28 @@ void refuse(std::initializer_list<named_text> given, const char* why)
     if (!text.empty()) throw problem{std::string{option} + why + " (leave it out)"};
 }
 
+/// Refuses the options that no profile is measured with.
+void check_profile(const raw_options& raw, const options& chosen)
+{
+  if (!chosen.plan) refuse({{"--profile", raw.profile}}, " goes with --plan alone");
+  if (!chosen.write_profile) return refuse({{"--kind", raw.kind}}, " goes with --write-profile alone");
+  refuse({{"--plan", raw.plan},
+          {"--stages", raw.stages},
+          {"--ranks", raw.ranks},
+          {"--shard", raw.shard},
+          {"--activations", raw.activations},
+          {"--update", raw.update},
+          {"--device-memory", raw.device_memory},
+          {"--host-memory", raw.host_memory},
+          {"--lora", raw.lora},
+          {"--checkpoint", raw.checkpoint},
+          {"--resume", raw.resume}},
+         " does not go with --write-profile, which measures steps with memory for everything");
+  if (chosen.gradient == gradient_choice::in_place)
+    throw problem{
+        "--gradient in_place does not go with --write-profile, whose gradients have bytes of their own (leave it out)"};
+}
+
 /// Refuses the options that a pipeline cannot have, and those that a plan chooses.
 void check_stages(const raw_options& raw, const options& chosen)
 {
@@ -491,6 +518,7 @@ void check_stages(const raw_options& raw, const options& chosen)
             {"--resume", raw.resume},
             {"--metrics", raw.metrics}},
            " does not go with --write-model, which does not train");
+  check_profile(raw, chosen);
   if (!over_stages(chosen))
     return refuse({{"--microbatches", raw.micro_batches}, {"--schedule", raw.schedule}, {"--replicas", raw.replicas}},
                   " goes with --stages alone");
@@ -589,6 +617,9 @@ options parse_options(int count, const char* const* arguments, program whose)
   if (!raw.plan.empty()) out.plan = raw.plan;
   if (!raw.cluster.empty()) out.cluster = raw.cluster;
   if (!raw.write_model.empty()) out.write_model = raw.write_model;
+  if (!raw.write_profile.empty()) out.write_profile = raw.write_profile;
+  if (!raw.profile.empty()) out.profile = raw.profile;
+  if (!raw.kind.empty()) out.kind = raw.kind;
   read_forecast(raw, whose, out);
   read_precision(out.plan && raw.precision.empty() ? "bf16" : raw.precision, whose, out.precision);
   read_choices(raw, whose, out);

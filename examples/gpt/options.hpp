@@ -77,6 +77,9 @@ struct options {
   std::size_t replicas = 1;                            ///< pipelines side by side, which divide as `shard` says
   std::optional<std::filesystem::path> plan, cluster;  ///< of configure
   std::optional<std::filesystem::path> write_model;    ///< for configure
+  std::optional<std::filesystem::path> write_profile;  ///< for configure
+  std::optional<std::filesystem::path> profile;        ///< that the plan is for
+  std::string kind = "node-0";                         ///< of the node that a profile is measured on
   std::optional<std::filesystem::path> forecast;       ///< a cluster: a step on it is timed in place of a training
   std::optional<double> computed_per_second;           ///< operations of a rank there; else of the cluster
   bool verify = false;

@@ -17,6 +17,7 @@
 #include <chunkmem/configurator/plan_file.hpp>
 #include <chunkmem/configurator/planned_rank.hpp>
 #include <chunkmem/configurator/planned_work.hpp>
+#include <chunkmem/configurator/profile_file.hpp>
 #include <chunkmem/configurator/step_latency.hpp>
 #include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/pipeline/make_schedule.hpp>
@@ -76,6 +77,15 @@ using configurator::parallel_plan;
           .sequence = size.context};
 }
 
+/// As configure plans for it. The bytes of a profile are those of this trainer, so no trait says them.
+[[nodiscard]] configurator::trained_model model_of(const options& chosen)
+{
+  constexpr configurator::sum_route sums = configurator::sum_route::direct;
+  if (!chosen.profile) return {shape_of(chosen.size), {.activation_bytes = sizeof(float), .sums = sums}};
+  return configurator::trained_model{
+      configurator::read_profile(chosen.profile->string()), {.sums = sums}, shape_of(chosen.size)};
+}
+
 [[nodiscard]] std::string text_in(const std::filesystem::path& where)
 {
   std::ifstream file{where, std::ios::binary};
@@ -119,11 +129,19 @@ using configurator::parallel_plan;
 
 }  // namespace
 
+void write_profile(const options& chosen, chunkmem::call_ref<configurator::model_profile()> measure)
+{
+  command_line::output_file<problem> file{"--write-profile", *chosen.write_profile};
+  file.text() << profile_text(measure(), "measured by gpt: " + std::to_string(chosen.threads.value_or(0)) +
+                                             " threads of updates (0: as many as the machine has), precision " +
+                                             std::string{name_of(chosen.precision)});
+  file.finish();
+}
+
 planned_training read_plan(const options& chosen)
 {
   const configurator::cluster whole = configurator::read_cluster(chosen.cluster->string());
-  const configurator::trained_model model{shape_of(chosen.size),
-                                          {.activation_bytes = sizeof(float), .sums = configurator::sum_route::direct}};
+  const configurator::trained_model model = model_of(chosen);
   const parallel_plan plan =
       configurator::parse_plan(text_in(*chosen.plan), chosen.plan->string(), subject_of(model, whole));
   const std::string named = "--plan '" + chosen.plan->string() + "' ";
@@ -135,7 +153,7 @@ planned_training read_plan(const options& chosen)
       throw problem{named + "cannot be run: " + sentence_of(why)};
     }
   };
-  or_refuse([&] { plan.check(model.shape, whole.ranks()); });
+  or_refuse([&] { plan.check(model, whole.ranks()); });
   if (plan.tensor > 1)
     refuse("has ranks that share layers, which gpt cannot run (plan with --without-tensor-parallelism)");
   if (plan.zero == 0 && plan.replicas > 1)
@@ -169,6 +187,11 @@ planned_training read_plan(const options& chosen)
 }
 
 #else
+
+void write_profile(const options&, chunkmem::call_ref<chunkmem::configurator::model_profile()>)
+{
+  throw problem{"--write-profile needs a build with nlohmann/json.hpp (Debian: apt-get install nlohmann-json3-dev)"};
+}
 
 planned_training read_plan(const options&)
 {

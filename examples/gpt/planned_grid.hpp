@@ -4,6 +4,9 @@
 #include "options.hpp"
 #include "training_grid.hpp"
 
+#include <chunkmem/configurator/model_profile.hpp>
+#include <chunkmem/core/call_ref.hpp>
+
 namespace gpt {
 
 /// A training in pipelines: the options of each rank, and how the ranks divide it.
@@ -19,5 +22,9 @@ struct planned_training {
 
 /// Writes the model to the file that the options name, as configure reads it. @throws problem   it cannot be written
 void write_model(const options& chosen);
+
+/// Makes the file of a profile, and writes it after `measure` has measured the model.
+/// @throws problem   it cannot be written, or this is a build without what writes it
+void write_profile(const options& chosen, chunkmem::call_ref<chunkmem::configurator::model_profile()> measure);
 
 }  // namespace gpt

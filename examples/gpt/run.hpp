@@ -17,6 +17,7 @@
 #include <chunkmem/activation/ratio_search.hpp>
 #include <chunkmem/activation/sampling_report.hpp>
 #include <chunkmem/chunkmem.hpp>
+#include <chunkmem/configurator/model_profile.hpp>
 #include <chunkmem/optimizer/thread_pool.hpp>
 
 #include <algorithm>
@@ -26,6 +27,8 @@
 #include <ostream>
 #include <span>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace gpt {
@@ -281,6 +284,24 @@ class session {
     trainer_.samples()->search_with(&search);
     for (std::size_t number = 0; number < steps; ++number) (void)trainer_.step(number);
     trainer_.samples()->search_with(nullptr);
+  }
+
+  /// A profile of some steps, with a part for each layer. @pre filled, not trained
+  [[nodiscard]] chunkmem::configurator::model_profile profile(std::size_t steps)
+    requires(Training::foresees)
+  {
+    const extents& size = setup_.chosen.size;
+    typename std::remove_reference_t<decltype(trainer_.meter())>::profile_type meter{manager_, size.layers};
+    trainer_.meter().profile(&meter);
+    for (std::size_t number = 0; number < steps; ++number) {
+      (void)trainer_.step(number);
+      meter.end_iteration();
+    }
+    trainer_.meter().profile(nullptr);
+    std::vector<chunkmem::configurator::profiled_part> layers(size.layers);
+    for (std::size_t layer = 0; layer < size.layers; ++layer)
+      layers[layer] = {.name = "layer " + std::to_string(layer), .all_reduces = 2};
+    return meter.profile({.name = "gpt", .kind = setup_.chosen.kind, .rows = size.batch}, std::move(layers));
   }
 
   /// @param show   null trains silently

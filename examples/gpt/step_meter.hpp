@@ -4,12 +4,15 @@
 #include "step_part.hpp"
 #include "virtual_clocks.hpp"
 
+#include <chunkmem/configurator/profile_meter.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/tier.hpp>
 #include <chunkmem/manager/report.hpp>
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
+#include <type_traits>
 
 namespace gpt {
 
@@ -23,10 +26,21 @@ struct step_account {
   chunkmem::bytes device_peak{};  ///< since the manager was made
 };
 
+/// Ranks are not profiled.
+struct no_profile {
+  struct running {};
+};
+
 /// The seconds of the parts of steps, by the clock of the manager's backend.
 template <class Manager>
 class step_meter {
+  /// Over ranks agents that gather wait beside the calling thread, and nobody knows who waited. Then waits are a part
+  /// of the part in which they come.
+  static constexpr bool knows_waits = !requires(Manager& m) { m.ranks(); };
+
  public:
+  using profile_type = std::conditional_t<knows_waits, chunkmem::configurator::profile_meter<Manager>, no_profile>;
+
   /// @param manager   outlives this
   explicit step_meter(Manager& manager) noexcept : m_{manager} {}
   step_meter(const step_meter&) = delete;
@@ -57,6 +71,27 @@ class step_meter {
   };
   [[nodiscard]] running during(step_part part) { return running{*this, part}; }
 
+  /// The same of a run of a layer. The first layer has the embeddings, the last one the head.
+  class layer_running {
+   public:
+    layer_running(step_meter& meter, step_part part, std::size_t layer, chunkmem::configurator::profiled_run run)
+        : part_{meter, part}
+    {
+      if constexpr (knows_waits)
+        if (meter.profile_ != nullptr) profiled_.emplace(*meter.profile_, layer, run);
+    }
+
+   private:
+    running part_;
+    std::optional<typename profile_type::running> profiled_;
+  };
+  [[nodiscard]] layer_running during(step_part part, std::size_t layer, chunkmem::configurator::profiled_run run)
+  {
+    return layer_running{*this, part, layer, run};
+  }
+  /// From now on runs of layers are profiled too. @param into   null: none
+  void profile(profile_type* into) noexcept { profile_ = into; }
+
   /// Of all steps so far.
   [[nodiscard]] step_account account() const
   {
@@ -71,13 +106,11 @@ class step_meter {
 
  private:
   [[nodiscard]] double now() const { return static_cast<double>(m_.backend().now()) * 1e-9; }
-  /// Over ranks agents that gather wait beside the calling thread, and nobody knows who waited. Then waits are a part
-  /// of the part in which they come.
-  static constexpr bool knows_waits = !requires(Manager& m) { m.ranks(); };
   [[nodiscard]] double waited() const { return knows_waits ? m_.report().stalls.seconds() : 0; }
 
   Manager& m_;
   part_seconds seconds_{};
+  profile_type* profile_ = nullptr;
 };
 
 /// Adds what lies between two accounts, divided by `steps`.

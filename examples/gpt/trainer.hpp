@@ -107,6 +107,7 @@ class trainer {
     name_ = "train as planned";
   }
   [[nodiscard]] const step_meter<Manager>& meter() const noexcept { return meter_; }
+  [[nodiscard]] step_meter<Manager>& meter() noexcept { return meter_; }
 
   /// A step keeps less than a forward pass alone, so a rehearsal has both.
   [[nodiscard]] bool keeps_less() const noexcept { return samples_.has_value() || settings_.runs_qkv_again; }
@@ -158,6 +159,8 @@ class trainer {
   static constexpr std::size_t held_out_windows = 8;
   static constexpr bool trains_over_ranks = requires(Manager& m) { m.ranks(); };
 
+  using profiled_run = chunkmem::configurator::profiled_run;
+
   [[nodiscard]] const extents& size() const noexcept { return net_.handles().size; }
   /// A row of the step, counted over all ranks.
   [[nodiscard]] std::size_t row_of_all(std::size_t row) const noexcept
@@ -177,7 +180,7 @@ class trainer {
   /// One layer for all rows of a micro-batch.
   void run_layer(std::size_t layer, std::size_t number, std::size_t micro_batch)
   {
-    const auto running = meter_.during(step_part::forward);
+    const auto running = meter_.during(step_part::forward, layer, profiled_run::forward);
     const std::size_t batch = size().batch;
     for (std::size_t row = 0; row < batch; ++row)
       forward_.layer(layer, row, training_window(number, micro_batch * batch + row));
@@ -193,7 +196,7 @@ class trainer {
         samples_->set(row, windows_.number(number, row_of_all(micro_batch * batch + row)));
     }
     {
-      const auto running = meter_.during(step_part::ends);
+      const auto running = meter_.during(step_part::ends, 0, profiled_run::forward);
       for (std::size_t row = 0; row < batch; ++row)
         forward_.embed(row, training_window(number, micro_batch * batch + row));
     }
@@ -211,16 +214,16 @@ class trainer {
     const float scale = loss_scale() / static_cast<float>(size().tokens_per_step() * settings_.ranks);
     double loss = 0;
     {
-      const auto running = meter_.during(step_part::ends);
+      const auto running = meter_.during(step_part::ends, size().layers - 1, profiled_run::backward);
       loss = head_.backward([&](std::size_t row) { return tokens_of(row) + 1; }, scale, last);
     }
     runs_.backward([&](std::size_t layer) { run_layer(layer, number, micro_batch); },
                    [&](std::size_t layer) {
-                     const auto running = meter_.during(step_part::backward);
+                     const auto running = meter_.during(step_part::backward, layer, profiled_run::backward);
                      backward_.layer(layer, last);
                    });
     {
-      const auto running = meter_.during(step_part::ends);
+      const auto running = meter_.during(step_part::ends, 0, profiled_run::backward);
       backward_.embed(tokens_of, last, last);
     }
     net_.set_training(false);

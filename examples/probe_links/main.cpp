@@ -11,6 +11,7 @@
 #include "node_places.hpp"
 #include "node_probe.hpp"
 #include "options.hpp"
+#include "port_probe.hpp"
 #include "process_group.hpp"
 #include "report.hpp"
 
@@ -80,6 +81,13 @@ std::vector<double> records_of(const process_group& all, const node_places& plac
   return all.gather(probe->records());
 }
 
+/// The measured times of flows that share ports, on rank 0.
+std::vector<double> port_records_of(const process_group& all, const node_places& places, const options& chosen)
+{
+  port_probe probe{all, places, chosen.size, chosen.rounds};
+  return all.gather(probe.measure());
+}
+
 configurator::cluster cluster_of(std::string name, std::vector<configurator::cluster_node> nodes, measured_links found)
 {
   configurator::cluster whole{.name = std::move(name), .nodes = std::move(nodes)};
@@ -93,16 +101,18 @@ configurator::cluster cluster_of(std::string name, std::vector<configurator::clu
 
 configurator::cluster_sources sources_of(const options& chosen, const preparation& ready)
 {
-  return {.nodes = ready.machine
-                       ? "the machine \"" + ready.machine->name + "\" of " + chosen.machine->filename().string() +
-                             ", which has the source of each number" +
-                             (chosen.device_bytes ? "; device_bytes: --device-bytes" : "")
-                       : measured_source + std::string{chosen.device_bytes ? "; device_bytes: --device-bytes" : ""},
-          .links = "measured by probe_links over MPI, " + std::to_string(chosen.rounds) + " messages of " +
-                   std::to_string(chosen.size) +
-                   " B, the median of each direction by itself while all devices of one node send to the other; "
-                   "latency: half of "
-                   "a round trip of empty messages; a node of one device has the rate of a copy to itself"};
+  const std::string own = chosen.device_bytes ? "; device_bytes: --device-bytes" : "";
+  const std::string ports = "; rates of ports: measured by probe_links over MPI, of several flows at the same time";
+  return {
+      .nodes = (ready.machine ? "the machine \"" + ready.machine->name + "\" of " +
+                                    chosen.machine->filename().string() + ", which has the source of each number"
+                              : std::string{measured_source}) +
+               own + ports,
+      .links = "measured by probe_links over MPI, " + std::to_string(chosen.rounds) + " messages of " +
+               std::to_string(chosen.size) +
+               " B, the median of each direction by itself: of a lone flow between two nodes, and of pairs of devices "
+               "inside a node; latency: half of a round trip of empty messages; a node of one device has the rate of "
+               "a copy to itself"};
 }
 
 void write(const options& chosen, preparation& ready, const configurator::cluster& whole)
@@ -126,12 +136,14 @@ void run(const process_group& all, int count, const char* const* arguments)
   all.together([&] {
     if (all.rank() == 0) ready = prepare(chosen);
   });
-  std::vector<configurator::cluster_node> nodes = nodes_of(all, places, chosen, ready);
+  const std::vector<configurator::cluster_node> nodes = nodes_of(all, places, chosen, ready);
   const std::vector<double> records = records_of(all, places, chosen);
+  const std::vector<double> port_records = port_records_of(all, places, chosen);
   all.together([&] {
     if (all.rank() != 0) return;
-    const configurator::cluster whole =
-        cluster_of(chosen.name, std::move(nodes), links_of(records, places.nodes(), chosen.size, chosen.rounds));
+    const configurator::cluster whole = cluster_of(
+        chosen.name, with_ports(nodes, port_rates_of(port_records, places.nodes(), chosen.size, chosen.rounds)),
+        links_of(records, places.nodes(), chosen.size, chosen.rounds));
     write(chosen, ready, whole);
     if (chosen.common.json)
       std::fputs(cluster_text(whole, sources_of(chosen, ready)).c_str(), stdout);

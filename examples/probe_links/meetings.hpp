@@ -39,9 +39,9 @@ struct meeting {
 
 /// The meetings of one rank, phase by phase. In a phase without one the rank has no partner.
 ///
-/// All ranks have as many phases. A phase has disjoint pairs of nodes, and one direction of each pair. All devices of
-/// both nodes take part: device i of the one sends to device i of the other. Where one node has more devices, the rest
-/// of them stay quiet. The last phases have the pairs of devices inside of each node.
+/// All ranks have as many phases. A phase has disjoint pairs of nodes, and one direction of each pair. The first
+/// devices of both nodes take part, so that a flow is alone on its way. The last phases have the pairs of devices
+/// inside of each node.
 [[nodiscard]] inline std::vector<std::optional<meeting>> meetings_of(const node_places& places, std::uint32_t rank)
 {
   const std::uint32_t node = places.node_of[rank];
@@ -57,7 +57,7 @@ struct meeting {
     }
   };
   for (std::uint32_t round = 0; round < rounds_among(places.nodes()); ++round)
-    add(opponent_of(node, places.nodes(), round), place);
+    add(place == 0 ? opponent_of(node, places.nodes(), round) : std::nullopt, 0);
   for (std::uint32_t round = 0; round < rounds_among(places.most_devices()); ++round) {
     const std::optional<std::uint32_t> other = opponent_of(place, places.devices[node], round);
     add(other ? std::optional{node} : std::nullopt, other.value_or(0));

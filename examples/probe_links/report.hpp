@@ -41,7 +41,7 @@ inline void print_links(std::FILE* out, const chunkmem::configurator::cluster& w
 {
   const auto nodes = static_cast<std::uint32_t>(whole.nodes.size());
   std::fprintf(out, "%s, nodes: %u, devices: %u\n", whole.name.c_str(), nodes, whole.ranks());
-  print_square(out, "rate of one device while all devices of its node send, median [MB/s]", whole,
+  print_square(out, "rate of a lone flow, median [MB/s]", whole,
                [&](std::uint32_t from, std::uint32_t to) { return whole.links(from, to).bytes_per_second * 1e-6; });
   print_square(out, "latency: half of a round trip, median [us]", whole,
                [&](std::uint32_t from, std::uint32_t to) { return whole.links(from, to).latency * 1e6; });
@@ -49,6 +49,10 @@ inline void print_links(std::FILE* out, const chunkmem::configurator::cluster& w
   for (std::uint32_t node = 0; node < nodes; ++node)
     std::fprintf(out, "%9u %9.4g %9.4g\n", node, whole.nodes[node].message_work.seconds_per_message * 1e6,
                  whole.nodes[node].message_work.seconds_per_byte * 1e9);
+  std::fprintf(out, "\nport of each node, with all its flows: out, in [MB/s]\n");
+  for (std::uint32_t node = 0; node < nodes; ++node)
+    std::fprintf(out, "%9u %9.4g %9.4g\n", node, whole.nodes[node].port_out_bytes_per_second * 1e-6,
+                 whole.nodes[node].port_in_bytes_per_second * 1e-6);
   print_square(out, "spread of the rates: largest less smallest, as a part of the median [%]", whole,
                [&](std::uint32_t from, std::uint32_t to) { return whole.spread[from * nodes + to] * 100; });
 }

@@ -16,6 +16,7 @@
 
 #include "usual_node.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -275,6 +276,33 @@ TEST_CASE("a search over a model with a profile finds the fastest plan of its pa
     CHECK(best <= latency.of(on_first_devices({.tensor = 2, .micro_batch = rows, .micro_batches = 8 / rows})).step);
   }
   for (const found_plan& it : found.best) CHECK(it.bound <= it.time.step * (1 + 1e-12));
+}
+
+TEST_CASE("a search cuts a profile where stages take equal times", "[configurator]")
+{
+  model_profile uneven = table_layers_head();
+  for (profiled_times& of : uneven.times)
+    for (double run_seconds::*run :
+         {&run_seconds::forward, &run_seconds::backward_input, &run_seconds::backward_weight})
+      of.of_parts.back().*run = 3 * (of.of_parts[1].*run);  // the head takes as long as three layers
+  cluster whole = nodes(2);
+  whole.links = link_matrix{2, {.latency = 1e-5, .bytes_per_second = 1e6}};
+  const trained_model model{uneven};
+  const plan_space space{.rows = 16, .with_tensor = false, .most_parts = 1, .schedules = {schedule_kind::one_f_one_b}};
+  plan_space equal = space;
+  equal.with_cuts = false;
+  const auto best_of = [&](const plan_space& of) {
+    const plan_search_result found = find_plans(whole, model, of, {.best = 50});
+    const auto piped = std::ranges::find(found.best, 2U, [](const found_plan& it) { return it.plan.stages; });
+    REQUIRE(piped != found.best.end());
+    return *piped;
+  };
+  const found_plan cut = best_of(space), uncut = best_of(equal);
+  CHECK(uncut.plan.cuts.empty());
+  CHECK(cut.plan.cuts == std::vector<std::uint64_t>{4});  // the table and three layers, a layer and the head
+  CHECK(cut.time.step < 0.95 * uncut.time.step);
+  CHECK(cut.time.step == step_latency{whole, model}.of(cut.plan).step);
+  CHECK(cut.bound <= cut.time.step * (1 + 1e-12));
 }
 
 TEST_CASE("a profile that cannot be is refused in one sentence", "[configurator]")

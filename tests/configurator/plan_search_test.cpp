@@ -325,6 +325,22 @@ TEST_CASE("plans without ranks that share layers are asked for by a flag", "[con
                             [](const plan_family& it) { return it.plans.front().tensor == 4; }));
 }
 
+TEST_CASE("plans with ZeRO 0 are asked for by a flag", "[configurator]")
+{
+  const workload::transformer_shape shape = exhaustive_search::shape();
+  const auto least = [&](bool with_zero_0) {
+    std::uint32_t zero = 3;
+    for (const plan_family& family : families_of({.rows = 16, .with_zero_0 = with_zero_0, .schedules = {}}, shape, 8))
+      for (const parallel_plan& plan : family.plans) {
+        zero = std::min(zero, plan.zero);
+        CHECK((plan.zero > 0 || plan.replicas > 1));
+      }
+    return zero;
+  };
+  CHECK(least(false) == 1);
+  CHECK(least(true) == 0);
+}
+
 TEST_CASE("a batch or a number of devices that nothing divides is refused", "[configurator]")
 {
   using Catch::Matchers::ContainsSubstring;

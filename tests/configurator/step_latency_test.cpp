@@ -558,8 +558,12 @@ TEST_CASE("a plan that cannot be is refused in one sentence", "[configurator]")
   CHECK_THAT(refusal(on_first_devices({.micro_batch = 0})), says("\"micro_batch\" is 0"));
   CHECK_THAT(refusal(on_first_devices({.tensor = 3})), says("\"tensor\" is 3, which does not divide 16 heads"));
   transformer_shape grouped = shape;
-  grouped.kv_heads = 2;
-  CHECK_THAT(refusal(on_first_devices({.tensor = 4}), grouped), says("which does not divide 2 key-value heads"));
+  grouped.heads = 12;
+  grouped.kv_heads = 3;
+  grouped.head_width = 64;
+  CHECK_THAT(refusal(on_first_devices({.tensor = 2}), grouped), says("which neither divides 3 key-value heads"));
+  grouped.kv_heads = 0;
+  CHECK_THAT(refusal(on_first_devices({.tensor = 2}), grouped), says("kv_heads is 0"));
   CHECK_THAT(refusal(on_first_devices({.zero = 4})), says("\"zero\" is 4 (give 0, 1, 2 or 3)"));
   CHECK_THAT(refusal(on_first_devices({.stages = 4, .cuts = {2, 4}})), says("\"cuts\" has 2 elements for 4 parts"));
   CHECK_THAT(refusal(on_first_devices({.stages = 4, .cuts = {2, 2, 5}})),
@@ -584,6 +588,37 @@ TEST_CASE("a plan that cannot be is refused in one sentence", "[configurator]")
       says("\"stages\" x \"parts\" is 12, and the model has 8 layers"));
   CHECK_THAT(refusal(on_first_devices({.stages = 4, .micro_batches = 2, .schedule = schedule_kind::two_versions})),
              says("versions of the weights"));
+}
+
+TEST_CASE("ranks beyond the heads of keys and values have copies of them", "[configurator]")
+{
+  const transformer_shape grouped{.style = workload::transformer_style::llama,
+                                  .layers = 2,
+                                  .hidden = 96,
+                                  .heads = 16,
+                                  .kv_heads = 2,
+                                  .ffn = 200,
+                                  .vocabulary = 1000,
+                                  .embedding = 96,
+                                  .sequence = 32,
+                                  .ties_embedding = false,
+                                  .head_width = 10};
+  const auto tensors = [&](std::uint32_t tensor) {
+    return tensors_of_parts(trained_model{grouped}, on_first_devices({.tensor = tensor})).front();
+  };
+  constexpr std::uint64_t of_head = 96 * 10;  // keys or values
+  CHECK(std::ranges::count(tensors(1), 2 * of_head) == 4);
+  for (const std::uint32_t ranks : {2U, 4U, 8U}) CHECK(std::ranges::count(tensors(ranks), of_head) == 4);
+  // Copies cost work: four ranks compute as if there were four such heads.
+  transformer_shape wide = grouped;
+  wide.kv_heads = 4;
+  const auto flops = [](const transformer_shape& of, std::uint32_t tensor) {
+    return parts_of(trained_model{of}, on_first_devices({.tensor = tensor})).front().forward_flops;
+  };
+  CHECK(flops(grouped, 4) == flops(wide, 4));
+  CHECK(4 * flops(grouped, 4) > flops(grouped, 1));
+  CHECK(trained_model{grouped}.has_degree(16));
+  CHECK_FALSE(trained_model{grouped}.has_degree(32));
 }
 
 }  // namespace step_latency_test

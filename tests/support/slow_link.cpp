@@ -3,7 +3,8 @@
 //
 //     mpirun -n 4 env LD_PRELOAD=libslow_link.so CHUNKMEM_SLOW_LINK="2,1,20000000;1,3,5000000" program
 //
-// Each entry is FROM,TO,BYTES_PER_SECOND, with ranks of MPI_COMM_WORLD. The bytes of all messages from FROM to TO go
+// Each entry is FROM,TO,BYTES_PER_SECOND, with ranks of MPI_COMM_WORLD. With TO -1 it is the port of FROM, which
+// messages to all ranks without an entry of their own share. The bytes of all messages from FROM to TO go
 // one after the other at this rate, whatever their communicator and thread. MPI_Isend returns at once: a thread of this
 // library starts the message when its last byte would have left. So neither the program's work nor another link waits.
 // A collective operation of MPI is not delayed. Until its message has ended, a type must not be freed.
@@ -112,7 +113,8 @@ class slow_links {
     require(PMPI_Group_translate_ranks(ours, 1, &to, world, &rank));
     PMPI_Group_free(&ours);
     PMPI_Group_free(&world);
-    const auto found = links_.find(rank);
+    auto found = links_.find(rank);
+    if (found == links_.end()) found = links_.find(-1);  // the port
     return found == links_.end() ? nullptr : &found->second;
   }
 

@@ -5,6 +5,7 @@
 #include "either_gradient.hpp"
 #include "file_trace.hpp"
 #include "policies.hpp"
+#include "profile.hpp"
 #include "rank_on_host.hpp"
 #include "rank_session.hpp"
 #include "run.hpp"
@@ -227,6 +228,32 @@ TEST_CASE("all ranks take one plan, and each moves the bytes that it said", "[gp
       CHECK(mine.said.compared.written_back == mine.seen.written_back);
       CHECK(mine.said.compared.device_peak == mine.seen.device_peak);
     }
+  }
+}
+
+TEST_CASE("a profile has the seconds that products of a layer take on virtual clocks", "[gpt_foresight]")
+{
+  const gpt::clock_rates clocks = machine_of(1e6, 1);
+  const gpt::options chosen = chosen_by(
+      {"--layers", "3", "--width", "16", "--heads", "2", "--context", "32", "--batch", "3", "--chunk-bytes", "32KiB"});
+  chunkmem::optimizer::thread_pool workers{1};
+  const auto found = gpt::measured_profile<training<gpt::virtual_clocks>>(chosen, some_text(), workers, &clocks);
+  constexpr double context = 32, width = 16, vocabulary = 256;
+  constexpr double linear = 2 * context * width * 12 * width;  // 3 of queries, keys and values, 1, 4 and 4
+  constexpr double attention = 2 * context * width * context;
+  CHECK(found.times.size() == 3);
+  for (const std::uint64_t rows : {1U, 2U, 3U}) {
+    const double scale = static_cast<double>(rows) * 1e-6;
+    const auto last = found.seconds("node-0", 2, 1, rows);
+    const auto middle = found.seconds("node-0", 1, 1, rows);
+    CHECK(middle.forward == Catch::Approx((linear + 2 * attention) * scale));
+    CHECK(middle.backward_input + middle.backward_weight == Catch::Approx((2 * linear + 5 * attention) * scale));
+    CHECK(last.forward == Catch::Approx(middle.forward));
+    CHECK(last.sum() - middle.sum() == Catch::Approx(3 * 2 * context * width * vocabulary * scale));  // the logits
+    CHECK(found.size(&chunkmem::configurator::profiled_sizes::boundary, 1, 1, rows).count() ==
+          static_cast<std::uint64_t>(4 * context * width) * rows);
+    CHECK(found.size(&chunkmem::configurator::profiled_sizes::saved, 1, 1, rows).count() ==
+          static_cast<std::uint64_t>(4 * context * (9 * width + 4)) * rows);
   }
 }
 

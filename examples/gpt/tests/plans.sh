@@ -46,6 +46,17 @@ done
 plan --schedules 2bw --plan "$folder/2bw.plan" --plans "$folder/2bw"
 trained 1 2bw
 
+# The same with the seconds and bytes of each layer as gpt measures them here.
+# shellcheck disable=SC2086
+"$gpt" $model --batch 2 --write-profile "$folder/profile.json" --kind process
+profiled="$folder/profiled.plan"
+"$configure" --cluster "$cluster" --model "$folder/model.json" --rows 8 --sums direct --quiet --profile "$folder/profile.json" \
+  --without-cuts --plan "$profiled" >"$folder/profiled.txt" || fail "$(cat "$folder/profiled.txt")"
+# shellcheck disable=SC2086
+out=$("$gpt" $model --cluster "$cluster" --plan "$profiled" --profile "$folder/profile.json" --steps 3 --verify 2>&1) ||
+  fail "$profiled: $out"
+echo "$out" | grep -q "3 losses, 3 identical" || fail "$profiled: other bits: $out"
+
 # refused SENTENCE OPTION...
 refused() {
   sentence=$1
@@ -79,6 +90,10 @@ sed 's/5e+09/6e+09/' "$cluster" >"$folder/other.json"
     $model --cluster "$cluster" --plan "$folder/few.plan"
   sed 's/"micro_batch": [0-9]*/"micro_batch": 1000000000000000000/' "$first" >"$folder/rows.plan"
   refused "rows.plan' has micro-batches of 1000000000000000000 rows" $model --cluster "$cluster" --plan "$folder/rows.plan"
+  refused "that of another model, or of a trainer with other traits" $model --cluster "$cluster" --plan "$profiled"
+  refused "--profile goes with --plan alone" $model --profile "$folder/profile.json"
+  refused "--kind goes with --write-profile alone" $model --kind process
+  refused "does not go with --write-profile" $model --ranks 2 --write-profile "$folder/profile.json"
   refused "does not go with --write-model" $model --stages 2 --write-model "$folder/model.json"
   refused "goes with --replicas 2 or more" $model --stages 2 --shard 2
   refused "replicas divide states" $model --stages 2 --replicas 2 --shard 0

@@ -4,6 +4,7 @@
 #include "link_probe.hpp"
 #include "message_probe.hpp"
 #include "node_probe.hpp"
+#include "port_probe.hpp"
 
 #include <optional>
 #include <vector>
@@ -52,6 +53,42 @@ TEST_CASE("a link is as fast as the slowest device, and has the median of its ro
   CHECK(found.spread[2] == 0.0);
   CHECK(found.links(1, 1).bytes_per_second == 80.0);
   CHECK(found.spread[3] == 0.5);
+}
+
+TEST_CASE("a port has the bytes of all flows until the first one ends", "[probe_links]")
+{
+  // node, direction, then 16 pieces of one round: a fast flow and a slow one, of pieces of 4 B
+  std::vector<double> records{0, 1};
+  for (int piece = 1; piece <= 16; ++piece) records.push_back(piece * 0.5);
+  records.insert(records.end(), {0, 1});
+  for (int piece = 1; piece <= 16; ++piece) records.push_back(piece * 2.0);
+  records.insert(records.end(), {1, 0});
+  for (int piece = 1; piece <= 16; ++piece) records.push_back(piece * 0.25);
+  const std::vector<port_rates> found = port_rates_of(records, 2, 64, 1);
+  CHECK(found[0].out == 4 * (16 + 4) / 8.0);  // 16 pieces of the one and 4 of the other, in 8 s
+  CHECK(found[0].in == 0);
+  CHECK(found[1].in == 16.0);
+}
+
+TEST_CASE("flows that load a port are those of each device, to all other nodes in turn", "[probe_links]")
+{
+  const node_places places = places_of({0, 0, 0, 3, 4, 4}, false);  // three devices, one, two
+  CHECK(flows_of_port(places, 0, true) == std::vector<port_flow>{{0, 3}, {1, 4}, {2, 3}});
+  CHECK(flows_of_port(places, 1, true) == std::vector<port_flow>{{3, 4}, {3, 0}});
+  CHECK(flows_of_port(places, 2, false) == std::vector<port_flow>{{0, 4}, {3, 5}});
+  const node_places many = places_of({0, 1, 2, 3, 4, 5, 6}, false);
+  CHECK(flows_of_port(many, 5, true) == std::vector<port_flow>{{5, 6}, {5, 0}, {5, 1}, {5, 2}});
+}
+
+TEST_CASE("nodes whose ports differ by more than a tenth are of different kinds", "[probe_links]")
+{
+  const std::vector<cluster_node> nodes(4, cluster_node{.kind = "node"});
+  const auto made = with_ports(nodes, {{100, 90}, {105, 88}, {50, 90}, {52, 93}});
+  CHECK(made[0] == made[1]);
+  CHECK(made[2] == made[3]);
+  CHECK(made[0].kind == "node");
+  CHECK(made[2].kind == "node-port-2");
+  CHECK(made[2].port_out_bytes_per_second == 50);
 }
 
 TEST_CASE("a measured node adds what its devices share, and halves its memory", "[probe_links]")

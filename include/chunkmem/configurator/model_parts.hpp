@@ -203,7 +203,7 @@ namespace detail {
 {
   using enum workload::transformer_operator;
   if (model.profile) return detail::profiled_tensors(model, plan);
-  const workload::transformer_shape& shape = model.shape;
+  const workload::transformer_shape shape = model.shape_over(plan.tensor);
   const std::vector<std::uint64_t> borders = detail::borders_of(model, plan);
   std::vector<std::vector<std::uint64_t>> parts(plan.all_parts());
   std::vector<std::uint32_t> part_of_layer;
@@ -231,7 +231,7 @@ namespace detail {
 [[nodiscard]] inline std::vector<model_part> parts_of(const trained_model& model, const parallel_plan& plan)
 {
   using enum workload::transformer_operator;
-  const workload::transformer_shape& shape = model.shape;
+  const workload::transformer_shape shape = model.shape_over(plan.tensor);
   const std::uint32_t bytes_of_number = model.trainer.activation_bytes;
   model.trainer.check();
   const std::vector<std::vector<std::uint64_t>> tensors = tensors_of_parts(model, plan);

@@ -126,7 +126,9 @@ struct parallel_plan {
   {
     if (!model.profile) {
       require_share("heads", model.shape.heads);
-      require_share("key-value heads", model.shape.kv_heads);
+      if (!model.has_degree(tensor))
+        refuse("\"tensor\" is ", tensor, ", which neither divides ", model.shape.kv_heads,
+               " key-value heads nor is a multiple of them (plan a degree that is)");
     } else if (!model.profile->has_degree(tensor)) {
       refuse("\"tensor\" is ", tensor, ", a degree that the profile \"", model.profile->name,
              "\" does not have (measure it, or plan another one)");

@@ -11,12 +11,14 @@
 #include <chunkmem/configurator/plan_space.hpp>
 #include <chunkmem/configurator/planned_work.hpp>
 #include <chunkmem/configurator/rank_places.hpp>
+#include <chunkmem/configurator/stage_cuts.hpp>
 #include <chunkmem/configurator/step_latency.hpp>
 #include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/pipeline/interruption.hpp>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -29,6 +31,7 @@
 #include <mutex>
 #include <ranges>
 #include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -210,12 +213,32 @@ class plan_search {
       const device_choice& choice = choices_.emplace_back(std::move(devices), bound);
       try {
         for (plan_family& it : families_of(space_, model_, static_cast<std::uint32_t>(choice.devices.size())))
-          add_family(choice, std::move(it.plans));
+          add_cuts(choice, it.plans), add_family(choice, std::move(it.plans));
       } catch (const config_error&) {
         if (!nothing_divides) nothing_divides = std::current_exception();
       }
     }
     if (families_.empty()) std::rethrow_exception(nothing_divides);
+  }
+  /// Plans whose stages have one part get a twin, whose stages take equal times as the profile has them.
+  void add_cuts(const device_choice& choice, std::vector<parallel_plan>& plans) const
+  {
+    if (!model_.profile || !space_.with_cuts || plans.front().stages == 1 || !are_all_added_) return;
+    std::array<std::vector<std::uint64_t>, 2> cuts;  // without and with recompute
+    for (std::size_t index = 0, equal = plans.size(); index < equal; ++index) {
+      parallel_plan plan = plans[index];
+      if (plan.parts > 1) continue;
+      std::vector<std::uint64_t>& of_plan = cuts[plan.recomputes ? 1 : 0];
+      if (of_plan.empty()) {
+        plan.devices = choice.devices;
+        of_plan = balanced_cuts(whole_, model_, plan);
+        plan.devices.clear();
+      }
+      const std::vector<std::uint64_t> borders = detail::borders_of(model_, plan);
+      if (std::ranges::equal(of_plan, std::span{borders}.subspan(1, of_plan.size()))) continue;
+      plan.cuts = of_plan;
+      plans.push_back(std::move(plan));
+    }
   }
   void add_family(const device_choice& choice, std::vector<parallel_plan> plans)
   {
@@ -237,7 +260,7 @@ class plan_search {
     constexpr double none = std::numeric_limits<double>::infinity();
     if (!are_all_added_) return reject("not looked at: the search was stopped", none, plan, {});
     try {
-      const std::tuple form{plan.tensor, plan.all_parts(), plan.micro_batch, plan.recomputes};
+      const std::tuple form{plan.tensor, plan.all_parts(), plan.micro_batch, plan.recomputes, plan.cuts};
       if (form_of_parts_ != form) {
         parts_ = parts_of(model_, plan);
         form_of_parts_ = form;
@@ -474,8 +497,8 @@ class plan_search {
   [[nodiscard]] static auto key(const found_plan& it)
   {
     const parallel_plan& plan = it.plan;
-    return std::tuple{it.time.step,    plan.tensor,         plan.stages, plan.replicas, plan.micro_batch,
-                      plan.recomputes, plan.states_on_host, plan.zero,   plan.schedule, plan.parts};
+    return std::tuple{it.time.step,        plan.tensor, plan.stages,   plan.replicas, plan.micro_batch, plan.recomputes,
+                      plan.states_on_host, plan.zero,   plan.schedule, plan.parts,    plan.cuts};
   }
   void keep(found_plan fresh)
   {
@@ -520,7 +543,8 @@ class plan_search {
   std::deque<device_choice> choices_;
   std::deque<family> families_;
   std::map<std::tuple<std::size_t, std::uint32_t, std::uint32_t>, std::size_t> degree_of_;
-  std::tuple<std::uint32_t, std::uint32_t, std::uint64_t, bool> form_of_parts_{};  // all plans of this form have these
+  // all plans of this form have these
+  std::tuple<std::uint32_t, std::uint32_t, std::uint64_t, bool, std::vector<std::uint64_t>> form_of_parts_{};
   std::vector<model_part> parts_;
 
   std::mutex mutex_;  // of all below, and of the devices of plans

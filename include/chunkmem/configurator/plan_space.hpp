@@ -25,6 +25,8 @@ namespace configurator {
 struct plan_space {
   std::uint64_t rows = 1;                  ///< of a batch, over all replicas
   bool with_tensor = true;                 ///< ranks may share layers; plans that do cannot be run yet
+  bool with_cuts = true;                   ///< of a profile: stages may have other numbers of layers
+  bool with_zero_0 = false;                ///< replicas may divide nothing; plans that do cannot be trained here
   std::uint32_t most_parts = 4;            ///< of a stage, for interleaved
   std::vector<schedule_kind> schedules{};  ///< empty: all but two_versions, which trains with older weights
 };
@@ -81,12 +83,13 @@ namespace detail {
 }
 
 /// What a plan can have on top of its schedule: recompute, states on the host, and what replicas divide.
-inline void append_variants(std::vector<parallel_plan>& plans, const parallel_plan& start)
+inline void append_variants(std::vector<parallel_plan>& plans, const parallel_plan& start, const plan_space& space)
 {
+  const bool divides = start.replicas > 1;
   for (const bool recomputes : {false, true}) {
     if (recomputes && divides_backward(start.schedule)) continue;
     for (const bool on_host : {false, true})
-      for (std::uint32_t zero = 1; zero <= (start.replicas > 1 ? 3U : 1U); ++zero) {
+      for (std::uint32_t zero = divides && space.with_zero_0 ? 0 : 1; zero <= (divides ? 3U : 1U); ++zero) {
         plans.push_back(start);
         plans.back().recomputes = recomputes;
         plans.back().states_on_host = on_host;
@@ -134,7 +137,8 @@ inline void append_variants(std::vector<parallel_plan>& plans, const parallel_pl
 
 /// Every way to divide a batch and a model over a number of devices: degrees whose product is their number, each
 /// micro-batch that divides the rows of a replica, each schedule with up to `most_parts` parts, recompute, states on
-/// the host, and ZeRO 1 to 3. Ranks that share layers divide the heads.
+/// the host, and ZeRO 1 to 3, or 0 to 3. Ranks that share layers divide the heads. Stages have equal numbers of layers:
+/// find_plans adds other cuts.
 ///
 /// A recomputed part has no schedule that divides backward runs: their second half reads what is not kept.
 /// @param devices   that have a rank each
@@ -159,7 +163,7 @@ inline void append_variants(std::vector<parallel_plan>& plans, const parallel_pl
         start.micro_batches = static_cast<std::uint32_t>(space.rows / replicas / rows);
         plan_family family;
         for (const parallel_plan& plan : detail::scheduled(start, space, model))
-          detail::append_variants(family.plans, plan);
+          detail::append_variants(family.plans, plan, space);
         if (!family.plans.empty()) all.push_back(std::move(family));
       }
     }

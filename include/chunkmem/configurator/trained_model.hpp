@@ -5,6 +5,7 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/workload/transformer.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -61,10 +62,21 @@ struct trained_model {
 
   /// Pieces between which a plan can be cut: layers of the shape, or parts of the profile.
   [[nodiscard]] std::uint64_t units() const noexcept { return profile ? profile->parts.size() : shape.layers; }
-  /// So many ranks can share each layer: they divide its heads, or they were measured.
+  /// So many ranks can share each layer: they divide its heads, or they were measured. Where they are more than heads
+  /// of keys and values, each rank has a copy of one such head, and all heads have as many copies.
   [[nodiscard]] bool has_degree(std::uint32_t tensor) const
   {
-    return profile ? profile->has_degree(tensor) : shape.heads % tensor == 0 && shape.kv_heads % tensor == 0;
+    if (profile) return profile->has_degree(tensor);
+    return shape.heads % tensor == 0 && (shape.kv_heads % tensor == 0 || tensor % shape.kv_heads == 0);
+  }
+  /// The shape with a head of keys and values for each rank at least. `tensor` ranks have equal shares of it.
+  /// @pre has_degree(tensor)
+  [[nodiscard]] workload::transformer_shape shape_over(std::uint32_t tensor) const
+  {
+    workload::transformer_shape whole = shape;
+    if (whole.kv_heads > 0)
+      whole.kv_heads = std::max<std::uint64_t>(whole.kv_heads, tensor);  // else none has the shape
+    return whole;
   }
 
   workload::transformer_shape shape;
