@@ -57,17 +57,18 @@ void declare(CLI::App& app, raw_options& raw, options& out)
   app.add_option("--trace", raw.trace, "write a trace of its first pipeline, for ui.perfetto.dev, to this file");
   app.add_option("--svg", raw.svg, "write a picture of its first pipeline to this file");
   command_line::add_common_flags(app, out.common, "print one JSON object in place of the tables");
-  command_line::arrange(app, {{"Problem", "FILE", {"--cluster", "--profile"}},
-                              {"Problem", "WORD", {"--model", "--sums"}},
-                              {"Problem", "NUMBER", {"--rows", "--sequence", "--activation-bytes"}},
-                              {"Problem", "BYTES", {"--device-allowance", "--host-allowance"}},
-                              {"Problem", "", {"--models"}},
-                              {"Search", "WORD", {"--schedules"}},
-                              {"Search", "NUMBER", {"--threads", "--best", "--seconds"}},
-                              {"Search", "", {"--without-tensor-parallelism", "--quiet"}},
-                              {"Output", "FILE", {"--plan", "--trace", "--svg"}},
-                              {"Output", "FOLDER", {"--plans"}},
-                              {"Output", "", {"--json", "--version", "--help"}}});
+  command_line::arrange(app,
+                        {{"Problem", "FILE", {"--cluster", "--profile"}},
+                         {"Problem", "WORD", {"--model", "--sums"}},
+                         {"Problem", "NUMBER", {"--rows", "--sequence", "--activation-bytes"}},
+                         {"Problem", "BYTES", {"--device-allowance", "--host-allowance"}},
+                         {"Problem", "", {"--models"}},
+                         {"Search", "WORD", {"--schedules"}},
+                         {"Search", "NUMBER", {"--threads", "--best", "--seconds"}},
+                         {"Search", "", {"--without-tensor-parallelism", "--without-cuts", "--with-zero-0", "--quiet"}},
+                         {"Output", "FILE", {"--plan", "--trace", "--svg"}},
+                         {"Output", "FOLDER", {"--plans"}},
+                         {"Output", "", {"--json", "--version", "--help"}}});
 }
 
 [[nodiscard]] std::vector<configurator::schedule_kind> schedules_of(const std::string& text)
