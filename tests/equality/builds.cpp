@@ -12,7 +12,7 @@ int main()
   chunkmem::serial alone;
   for (const instruction_set set : chunkmem::optimizer::instruction_sets) {
     if (!chunkmem::optimizer::is_available(set)) continue;
-    numerics_cases::run_all<chunkmem::optimizer::numerics::version_2>(
+    numerics_cases::run_all<chunkmem::optimizer::numerics::version_3>(
         set, 1'100, 3, alone, [&](const std::string& name, std::uint64_t print) {
           std::printf("%s %s %016" PRIx64 "\n", name_of(set).data(), name.c_str(), print);
         });

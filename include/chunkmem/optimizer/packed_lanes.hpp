@@ -5,6 +5,7 @@
 #include <chunkmem/optimizer/element_streams.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 #include <chunkmem/tensor/philox.hpp>
+#include <chunkmem/tensor/rounding_bits.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -42,6 +43,19 @@ template <class Pairs>
   }
 #endif
   result = (left & 0xffffffffU) * (right & 0xffffffffU);
+}
+
+/// left * right, for words of 32 bits. g++ lowers the operator before it knows the processor.
+template <class Words>
+[[gnu::always_inline]] inline void multiply(Words& result, const Words& left, const Words& right) noexcept
+{
+#if defined(__x86_64__) && !defined(__clang__)
+  if constexpr (sizeof(Words) > 16) {
+    asm("vpmulld %2, %1, %0" : "=v"(result) : "v"(left), "vm"(right));
+    return;
+  }
+#endif
+  result = left * right;
 }
 
 template <class Pairs>
@@ -125,6 +139,22 @@ template <std::size_t Count>
     store_words(&group.word[2][first], c2);
     store_words(&group.word[3][first], c3);
   }
+}
+
+/// The random bits of elements side by side, from `element` on. @pre `source` is that of their block
+template <class Words>
+[[gnu::always_inline]] inline void draw_lanes(Words& random, const chunkmem::detail::rounding_hash& source,
+                                              std::uint64_t element) noexcept
+{
+  using namespace chunkmem::detail;
+  std::uint32_t places[sizeof(Words) / 4];
+  for (std::uint32_t lane = 0; lane < sizeof(Words) / 4; ++lane) places[lane] = lane;
+  Words mixed = __builtin_bit_cast(Words, places) + (static_cast<std::uint32_t>(element) + source.first);
+  multiply(mixed, mixed ^ mixed >> 17U, Words{} + rounding_multiplier0);
+  mixed += source.second;
+  multiply(mixed, mixed ^ mixed >> 11U, Words{} + rounding_multiplier1);
+  multiply(mixed, mixed ^ mixed >> 15U, Words{} + rounding_multiplier2);
+  random = mixed >> 16U;
 }
 
 template <class Real>
@@ -262,15 +292,20 @@ template <class Real>
   *reinterpret_cast<typename packed<std::uint16_t, lane_count<Real>>::type*>(data + 2 * element) = stored;
 }
 
-/// Stores 16-bit elements, rounded by random bits. @param place   of the first one in its group of 128   @pre settled
+/// The random bits of elements in a group. @param place   of the first one
+template <class Words>
+[[gnu::always_inline]] inline void load_random(Words& random, const random_group& group, std::size_t place) noexcept
+{
+  const auto* const from = &group.word[place / 32][place % chunkmem::detail::philox_lanes];
+  const Words both = *reinterpret_cast<const typename packed<std::uint32_t, sizeof(Words) / 4>::type*>(from);
+  random = place / chunkmem::detail::philox_lanes % 2 == 0 ? both & 0xffffU : both >> 16U;
+}
+
+/// Stores 16-bit elements, rounded by random bits. @pre settled
 template <class Real>
 [[gnu::always_inline]] inline void store_lanes(std::byte* data, dtype type, std::uint64_t element, const Real& value,
-                                               const random_group& group, std::size_t place) noexcept
+                                               const lane_bits<lane_count<Real>>& random) noexcept
 {
-  using words = lane_bits<lane_count<Real>>;
-  const auto* const from = &group.word[place / 32][place % chunkmem::detail::philox_lanes];
-  const words both = *reinterpret_cast<const typename packed<std::uint32_t, lane_count<Real>>::type*>(from);
-  const words random = place / chunkmem::detail::philox_lanes % 2 == 0 ? both & 0xffffU : both >> 16U;
   halves<lane_count<Real>> stored;
   if (type == dtype::float16)
     narrow_fp16(stored, value, random);
