@@ -66,7 +66,7 @@ sequence of_keys(std::size_t count, Change change)
   return all;
 }
 
-/// How many standard deviations a sum of squares is away from what chance gives. @param freedom   number of cells, less one
+/// A sum of squares less its mean, in standard deviations. @param freedom   number of cells, less one
 double deviations(double chi_square, double freedom)
 {
   return (chi_square - freedom) / std::sqrt(2 * freedom);

@@ -157,6 +157,12 @@ class element_pass {
   static_assert(states <= 2, "chunkmem: a work with three states wants more lines in three loops");
   using streams_type = update_streams<states>;
   static constexpr bool is_first_version = Work::rule == numerics::version_1;
+  /// The baseline is not the best set: one loop for all types is enough.
+#if defined(__x86_64__)
+  static constexpr bool has_wider_sets = true;
+#else
+  static constexpr bool has_wider_sets = false;
+#endif
   static constexpr bool draws_philox = Work::rule < numerics::version_3;
   static constexpr auto usual_mode =
       is_first_version ? float_environment::settings{} : float_environment::settings::flushing();
@@ -201,8 +207,8 @@ class element_pass {
     make(keys);
     has_bf16_ = set == instruction_set::avx512_bf16;
     std::uint64_t done = 0;
-    if (set == instruction_set::baseline)
-      done = run_baseline(count);
+    if (has_wider_sets && set == instruction_set::baseline)
+      done = run_baseline<any_types>(count);
     else if (!run_first<Types...>(set, count, done))
       done = run_vectors<any_types>(set, count);
     if (done < count) run_rest(set, done, count - done);
@@ -265,13 +271,14 @@ class element_pass {
     return set >= instruction_set::avx512 ? run_avx512<Types>(count) : run_avx2<Types>(count);
 #else
     static_cast<void>(set);
-    return run_baseline(count);
+    return run_baseline<Types>(count);
 #endif
   }
 
   // The same text three times, since an attribute cannot depend on a template parameter. Functions for a processor can
   // be inlined only into functions for the same processor.
 
+  template <class Types>
   [[nodiscard]] std::uint64_t run_baseline(std::uint64_t count) const noexcept
   {
     using set = baseline_lanes;
@@ -282,12 +289,12 @@ class element_pass {
     std::uint64_t index = 0;
     for (const std::uint64_t end = count / width * width; index != end; index += width) {
       registers<typename set::real> now;
-      self.template begin<any_types, width>(index, all, now);
-      self.template store_states<any_types, width>(index, random, now);
+      self.template begin<Types, width>(index, all, now);
+      self.template store_states<Types, width>(index, random, now);
       if constexpr (Work::root_of != no_root) set::root(now.root, now.state[Work::root_of]);
-      self.template move<any_types>(index, all, now);
+      self.template move<Types>(index, all, now);
       if constexpr (!is_first_version) set::add(now.parameter, now.step);
-      self.template store_parameter<any_types, width>(index, all, random, now);
+      self.template store_parameter<Types, width>(index, all, random, now);
     }
     return index;
   }
@@ -449,7 +456,7 @@ class element_pass {
       borrow(to.states[state].data, to.states[state].type, lists[state]);
     element_pass whole{*this};  // a new one would look at its factor and limit in flush mode
     whole.streams_ = to;
-    static_cast<void>(set == instruction_set::baseline ? whole.run_baseline((count + 3) / 4 * 4)
+    static_cast<void>(set == instruction_set::baseline ? whole.template run_baseline<any_types>((count + 3) / 4 * 4)
                                                        : whole.template run_vectors<any_types>(set, most));
     const auto give_back = [&](std::byte* data, dtype type, const copy& room) {
       if (data != nullptr) std::memcpy(data, room.bytes, count * size_of(type));

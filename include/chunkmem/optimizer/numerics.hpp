@@ -14,7 +14,8 @@
 #include <span>
 #include <type_traits>
 
-// numerics, rounding_source and numerics_record, then the limits on small numbers that the arithmetics share from version 2 on.
+// numerics, rounding_source and numerics_record, then the limits on small numbers that the arithmetics share from
+// version 2 on.
 
 namespace chunkmem::inline v0 {
 

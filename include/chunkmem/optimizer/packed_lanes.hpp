@@ -160,6 +160,9 @@ template <class Words>
 template <class Real>
 [[gnu::always_inline]] inline void widen_fp16(Real& result, const halves<lane_count<Real>>& stored) noexcept
 {
+#if defined(__aarch64__)
+  asm("fcvtl %0.4s, %1.4h" : "=w"(result) : "w"(stored));
+#else
   if constexpr (lane_count<Real> < 8) {
     Real wide{};
     for (std::size_t lane = 0; lane < lane_count<Real>; ++lane)
@@ -173,6 +176,7 @@ template <class Real>
     asm("vcvtph2ps %1, %0" : "=v"(result) : "vm"(stored));
 #endif
   }
+#endif
 }
 
 template <class Real>
@@ -194,6 +198,9 @@ template <class Real>
 template <class Real>
 [[gnu::always_inline]] inline void narrow_fp16(halves<lane_count<Real>>& result, const Real& value) noexcept
 {
+#if defined(__aarch64__)
+  asm("fcvtn %0.4h, %1.4s" : "=w"(result) : "w"(value));
+#else
   if constexpr (lane_count<Real> < 8) {
     for (std::size_t lane = 0; lane < lane_count<Real>; ++lane)
       result[lane] = chunkmem::detail::nearest_fp16(value[lane]);
@@ -205,6 +212,7 @@ template <class Real>
     asm("vcvtps2ph $0, %1, %0" : "=v"(result) : "v"(value));
 #endif
   }
+#endif
 }
 
 /// To nearest. g++ has the processor's own instruction where it `has_bf16`, which takes denormals for 0; clang takes no
@@ -343,11 +351,19 @@ struct baseline_lanes {
 
   [[gnu::always_inline]] static void root(real& result, const real& radicand) noexcept
   {
+#if defined(__aarch64__)
+    asm("fsqrt %0.4s, %1.4s" : "=w"(result) : "w"(radicand));
+#else
     for (std::size_t lane = 0; lane < 4; ++lane) result[lane] = strict_fp::root(radicand[lane]);
+#endif
   }
   [[gnu::always_inline]] static void add(real& to, const real& added) noexcept
   {
+#if defined(__aarch64__)
+    asm("fadd %0.4s, %0.4s, %1.4s" : "+w"(to) : "w"(added));
+#else
     for (std::size_t lane = 0; lane < 4; ++lane) to[lane] = strict_fp::sum_of_products(to[lane], added[lane]);
+#endif
   }
 };
 

@@ -369,8 +369,11 @@ class prepared_update {
 /// The update of one parameter on a device: the bits of `update_parameter`, decided by what lies in device memory.
 ///
 /// Where the state says "skip", a fresh master is made and an overwritten value is made again; nothing else changes.
-/// Cost: the traffic of `update_parameter`; four elements at a time where all addresses are multiples of 16, else element
-/// by element, neighbours by neighbouring threads. A row draws its random bits for each of its lists.
+///
+///     launcher(memory, agent::compute, update_kernel<Work, Factors>{parameter, state, factors, seed, limit});
+///
+/// Cost: the traffic of `update_parameter`; four elements at a time where all addresses are multiples of 16, else
+/// element by element, neighbours by neighbouring threads. Keys of random bits are made for each four elements.
 ///
 /// @tparam Work   arithmetic of one element, made from the factors
 template <class Work, class Factors>

@@ -57,8 +57,8 @@ struct rounding_hash {
 
 }  // namespace detail
 
-/// The 16 bits that round one element: a function of the key and of the element's number in its tensor, so that threads,
-/// runs, chunks and ranks do not matter.
+/// The 16 bits that round one element: a function of the key and of the element's number in its tensor, so that
+/// threads, runs, chunks and ranks do not matter.
 ///
 ///     const bf16 stored = round_stochastic<bf16>(value, rounding_bits({.seed = 42, .step = 7, .tensor = 3}, element));
 ///
