@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # bootstrap.sh [--yes] [preset...]: makes sure that the tools are there, then configures, builds and tests each preset
-# in turn (demo quick test bench asan tsan slow gpu; without one: test). On Debian and its relatives what is
+# in turn (demo quick test bench asan tsan slow gpu aarch64; without one: test). On Debian and its relatives what is
 # missing is installed with apt, never removing or upgrading anything; elsewhere it is named. Some tests need more and are
 # skipped without it: that is installed where apt has it, and no failure if not.
 # Tests end with a list of the documented ways that were not run on this machine (cmake/not_run.py).
@@ -16,9 +16,9 @@ for word in "$@"; do
   case $word in
     --yes | -y) yes=yes ;;
     --) ;;
-    demo | quick | test | bench | asan | tsan | slow | gpu) presets="$presets $word" ;;
+    demo | quick | test | bench | asan | tsan | slow | gpu | aarch64) presets="$presets $word" ;;
     *)
-      echo "chunkmem: '$word' is no preset and no option; usage: [--yes] [demo|quick|test|bench|asan|tsan|slow|gpu ...]" >&2
+      echo "chunkmem: '$word' is no preset and no option; usage: [--yes] [demo|quick|test|bench|asan|tsan|slow|gpu|aarch64 ...]" >&2
       exit 1
       ;;
   esac
@@ -90,6 +90,7 @@ for preset in $presets; do
   case $preset in
     demo) packages="libeigen3-dev libcli11-dev" ;;
     quick) packages="catch2" ;;
+    aarch64) packages="catch2 g++-aarch64-linux-gnu qemu-user" ;;
     test | slow | bench) packages="libeigen3-dev libcli11-dev nlohmann-json3-dev catch2" ;;
     asan | tsan)
       number=$(clang_number)

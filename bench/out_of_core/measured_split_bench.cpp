@@ -112,8 +112,7 @@ class throttled_launcher {
   template <class Kernel>
   struct is_update : std::false_type {};
   template <class Work, class Factors>
-  struct is_update<cm::optimizer::update_kernel<Work, Factors, cm::optimizer::row_order::neighbours>> : std::true_type {
-  };
+  struct is_update<cm::optimizer::update_kernel<Work, Factors>> : std::true_type {};
   double nanoseconds_;  // of a parameter
 };
 

@@ -10,8 +10,8 @@ namespace gpt::cuda {
 
 using namespace chunkmem::optimizer;
 
-template <bool Coupled, row_order Order>
-using adam_update = update_kernel<detail::adam_work<Coupled>, detail::adam_factors, Order>;
+template <bool Coupled>
+using adam_update = update_kernel<detail::adam_work<Coupled>, detail::adam_factors>;
 
 template void start(CUstream_st*, const clear_ranges_kernel&);
 template void start(CUstream_st*, const factors_kernel<adam_options, detail::adam_factors>&);
@@ -21,9 +21,7 @@ template void start(CUstream_st*, const decide_kernel&);
 template void start(CUstream_st*, const rates_kernel&);
 template void start(CUstream_st*, const missed_kernel&);
 template void start(CUstream_st*, const finish_kernel&);
-template void start(CUstream_st*, const adam_update<false, row_order::neighbours>&);
-template void start(CUstream_st*, const adam_update<false, row_order::by_counter>&);
-template void start(CUstream_st*, const adam_update<true, row_order::neighbours>&);
-template void start(CUstream_st*, const adam_update<true, row_order::by_counter>&);
+template void start(CUstream_st*, const adam_update<false>&);
+template void start(CUstream_st*, const adam_update<true>&);
 
 }  // namespace gpt::cuda

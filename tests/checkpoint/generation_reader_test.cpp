@@ -7,6 +7,7 @@
 
 #include <support/catch.hpp>
 #include <support/disk_mutants.hpp>
+#include <support/emulated.hpp>
 #include <support/forked_child.hpp>
 #include <support/memory_folder.hpp>
 #include <support/oracles/dice.hpp>
@@ -553,6 +554,7 @@ TEST_CASE("a load and the end of the manager wait for the removal, and a backgro
 TEST_CASE("a child that is forked behind a save leaves the removal to its parent, and saves for itself", "[checkpoint]")
 {
   if (support::thread_sanitized) return;  // children are not for it
+  if (support::is_emulated()) SKIP("the emulator does not fork a process with threads");
   temporary_folder place;
   posix_folder folder{place.path()};
   std::optional<small_model> model{std::in_place};

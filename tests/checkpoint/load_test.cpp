@@ -6,6 +6,7 @@
 #include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/checkpoint/save_async.hpp>
 #include <support/count_allocations.hpp>
+#include <support/emulated.hpp>
 #include <support/every_policy.hpp>
 #include <support/fake_device.hpp>
 #include <support/forked_child.hpp>
@@ -511,6 +512,7 @@ resumptions resume_after_kills(int kills)
 TEST_CASE("whatever moment a save is killed at, training goes on from whole bits", "[checkpoint]")
 {
   if (support::thread_sanitized) return;  // children that start threads are not for it
+  if (support::is_emulated()) SKIP("the emulator does not fork a process with threads");
   constexpr int kills = support::sanitized ? 20 : 100;
   const resumptions sum = resume_after_kills(kills);
   CHECK(sum.resumed == sum.kills);

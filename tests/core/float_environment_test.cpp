@@ -108,21 +108,38 @@ TEST_CASE("a caller who flushes denormals gets them inside, and his settings bac
     CHECK(after == (0x1f80U | extra));
   }
 }
+#endif
 
 TEST_CASE("denormals are zeros in flush mode, and the mode of before comes back", "[core]")
 {
-  const unsigned before = __builtin_ia32_stmxcsr();
-  float made = 1;
-  float taken = 1;
+  if (!float_environment::is_supported) SKIP("nothing is known of this processor's floating-point settings");
+  using settings = float_environment::settings;
+  const settings before = settings::of_this_thread();
+  float made[3] = {1, 1, 1};
+  float taken[3] = {1, 1, 1};
+  const auto compute = [&](int which) {
+    made[which] = product(0x1p-100F, 0x1p-40F);
+    taken[which] = product(0x1p-140F, 0x1p40F);
+  };
+  bool is_flushing = false;
   {
-    const float_environment fast{float_environment::settings::flushing()};
-    made = product(0x1p-100F, 0x1p-40F);
-    taken = product(0x1p-140F, 0x1p40F);
+    const float_environment fast{settings::flushing()};
+    compute(0);
+    {
+      const float_environment standard;
+      compute(1);
+    }
+    is_flushing = settings::of_this_thread() == settings::flushing();
+    compute(2);
   }
-  CHECK(made == 0.0F);
-  CHECK(taken == 0.0F);
-  CHECK(__builtin_ia32_stmxcsr() == before);
+  for (const int which : {0, 2}) {
+    CHECK(made[which] == 0.0F);
+    CHECK(taken[which] == 0.0F);
+  }
+  CHECK(made[1] == 0x1p-140F);
+  CHECK(taken[1] == 0x1p-100F);
+  CHECK(is_flushing);
+  CHECK(settings::of_this_thread() == before);
 }
-#endif
 
 }  // namespace float_environment_test

@@ -63,10 +63,7 @@ struct kernel_runner::state {
     run(factors_kernel<options_type, factors_type>{kernel.options(settings.group), decided, rate, factors});
     const device_parameter it = on_device(there, is_overwritten);
     kernel.with_arithmetic(settings.group, [&]<class Work>(std::type_identity<Work>) {
-      if (rounds_stochastically(it))
-        run(update_kernel<Work, factors_type, row_order::by_counter>{it, decided, factors, seed, how.limit});
-      else
-        run(update_kernel<Work, factors_type, row_order::neighbours>{it, decided, factors, seed, how.limit});
+      run(update_kernel<Work, factors_type>{it, decided, factors, seed, how.limit});
     });
     trip.bring_back();
   }

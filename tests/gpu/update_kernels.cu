@@ -19,23 +19,18 @@ template void start(CUstream_st*, const rates_kernel&);
 template void start(CUstream_st*, const finish_kernel&);
 template void start(CUstream_st*, const cast_kernel&);
 
-template <class Work, row_order Order>
-using adam_update = update_kernel<Work, adam::device_factors, Order>;
-template <class Work, row_order Order>
-using sgd_update = update_kernel<Work, sgd::device_factors, Order>;
+template <class Work>
+using adam_update = update_kernel<Work, adam::device_factors>;
+template <class Work>
+using sgd_update = update_kernel<Work, sgd::device_factors>;
 
 template void start(CUstream_st*, const factors_kernel<adam_options, adam::device_factors>&);
-template void start(CUstream_st*, const adam_update<detail::adam_work<false>, row_order::neighbours>&);
-template void start(CUstream_st*, const adam_update<detail::adam_work<false>, row_order::by_counter>&);
-template void start(CUstream_st*, const adam_update<detail::adam_work<true>, row_order::neighbours>&);
-template void start(CUstream_st*, const adam_update<detail::adam_work<true>, row_order::by_counter>&);
+template void start(CUstream_st*, const adam_update<detail::adam_work<false>>&);
+template void start(CUstream_st*, const adam_update<detail::adam_work<true>>&);
 
 template void start(CUstream_st*, const factors_kernel<sgd_options, sgd::device_factors>&);
-template void start(CUstream_st*, const sgd_update<detail::plain_sgd_work, row_order::neighbours>&);
-template void start(CUstream_st*, const sgd_update<detail::plain_sgd_work, row_order::by_counter>&);
-template void start(CUstream_st*, const sgd_update<detail::momentum_sgd_work<false>, row_order::neighbours>&);
-template void start(CUstream_st*, const sgd_update<detail::momentum_sgd_work<false>, row_order::by_counter>&);
-template void start(CUstream_st*, const sgd_update<detail::momentum_sgd_work<true>, row_order::neighbours>&);
-template void start(CUstream_st*, const sgd_update<detail::momentum_sgd_work<true>, row_order::by_counter>&);
+template void start(CUstream_st*, const sgd_update<detail::plain_sgd_work<>>&);
+template void start(CUstream_st*, const sgd_update<detail::momentum_sgd_work<false>>&);
+template void start(CUstream_st*, const sgd_update<detail::momentum_sgd_work<true>>&);
 
 }  // namespace gpu

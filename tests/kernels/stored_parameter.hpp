@@ -155,12 +155,7 @@ void update_by_kernel(const Kernel& kernel, const opt::parameter_bytes& all, con
   const factors_type factors{kernel.options(settings.group), settings};
   const opt::device_parameter it = opt::on_device(all, is_overwritten);
   kernel.with_arithmetic(settings.group, [&]<class Work>(std::type_identity<Work>) {
-    if (opt::rounds_stochastically(it))
-      opt::loop_launcher::run(
-          opt::update_kernel<Work, factors_type, opt::row_order::by_counter>{it, &state, &factors, seed, how.limit});
-    else
-      opt::loop_launcher::run(
-          opt::update_kernel<Work, factors_type, opt::row_order::neighbours>{it, &state, &factors, seed, how.limit});
+    opt::loop_launcher::run(opt::update_kernel<Work, factors_type>{it, &state, &factors, seed, how.limit});
   });
 }
 

@@ -150,7 +150,10 @@ TEST_CASE("random bits come in runs as they come one by one", "[optimizer]")
   for_each_set([&](instruction_set set) {
     std::vector<std::uint16_t> random(4 * elements_per_block);
     for (const std::uint64_t first : {0ULL, 128ULL, 0xffffff80ULL, 0x1234567800ULL}) {
-      for_elements(set, random_work{key, first}, random.size(), random.data());
+      for_elements(set, random_work<cm::optimizer::numerics::version_3>{key, first}, random.size(), random.data());
+      for (std::size_t index = 0; index < random.size(); ++index)
+        REQUIRE(random[index] == cm::rounding_bits(key, first + index));
+      for_elements(set, random_work<cm::optimizer::numerics::version_2>{key, first}, random.size(), random.data());
       for (std::size_t index = 0; index < random.size(); ++index)
         REQUIRE(random[index] == cm::random_bits(key, first + index));
     }

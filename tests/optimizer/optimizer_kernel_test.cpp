@@ -402,7 +402,7 @@ TEST_CASE("the options of a group choose its arithmetic", "[optimizer]")
   with_sgd.group(group_id{1}, {.nesterov = true});
   CHECK(works_by<optimizer::detail::momentum_sgd_work<false>>(with_sgd));
   CHECK(works_by<optimizer::detail::momentum_sgd_work<true>>(with_sgd, group_id{1}));
-  CHECK(works_by<optimizer::detail::plain_sgd_work>(sgd{{.momentum = 0.0F}}));
+  CHECK(works_by<optimizer::detail::plain_sgd_work<>>(sgd{{.momentum = 0.0F}}));
 }
 
 }  // namespace device_optimizer_kernel_test

@@ -26,39 +26,48 @@ struct calls {
   void (*store)(std::byte* to, const float* from, dtype type, std::size_t count, bool has_bf16);
   void (*round)(std::byte* to, const float* from, dtype type, const random_group* random, std::size_t count);
   void (*draw)(random_group* to, const stream_words* stream, std::uint64_t number);
+  void (*hash)(std::uint32_t* to, const chunkmem::detail::rounding_hash& source, std::uint64_t element);
 };
 
-#define CHUNKMEM_CALLS(NAME, COUNT, TARGET)                                                                \
-  TARGET void load_##NAME(float* to, const std::byte* from, dtype type, std::size_t count)                 \
-  {                                                                                                        \
-    for (std::size_t index = 0; index < count; index += COUNT) {                                           \
-      lanes<COUNT> value;                                                                                  \
-      load_lanes(value, from, type, index);                                                                \
-      std::memcpy(to + index, &value, sizeof value);                                                       \
-    }                                                                                                      \
-  }                                                                                                        \
-  TARGET void store_##NAME(std::byte* to, const float* from, dtype type, std::size_t count, bool has_bf16) \
-  {                                                                                                        \
-    for (std::size_t index = 0; index < count; index += COUNT) {                                           \
-      lanes<COUNT> value;                                                                                  \
-      std::memcpy(&value, from + index, sizeof value);                                                     \
-      store_lanes(to, type, index, value, has_bf16);                                                       \
-    }                                                                                                      \
-  }                                                                                                        \
-  TARGET void round_##NAME(std::byte* to, const float* from, dtype type, const random_group* random,       \
-                           std::size_t count)                                                              \
-  {                                                                                                        \
-    for (std::size_t index = 0; index < count; index += COUNT) {                                           \
-      lanes<COUNT> value;                                                                                  \
-      std::memcpy(&value, from + index, sizeof value);                                                     \
-      store_lanes(to, type, index, value, random[index / 128], index % 128);                               \
-    }                                                                                                      \
-  }                                                                                                        \
-  TARGET void draw_##NAME(random_group* to, const stream_words* stream, std::uint64_t number)              \
-  {                                                                                                        \
-    draw_group<COUNT>(*to, *stream, number);                                                               \
-  }                                                                                                        \
-  constexpr calls NAME{load_##NAME, store_##NAME, round_##NAME, draw_##NAME};
+#define CHUNKMEM_CALLS(NAME, COUNT, TARGET)                                                                        \
+  TARGET void load_##NAME(float* to, const std::byte* from, dtype type, std::size_t count)                         \
+  {                                                                                                                \
+    for (std::size_t index = 0; index < count; index += COUNT) {                                                   \
+      lanes<COUNT> value;                                                                                          \
+      load_lanes(value, from, type, index);                                                                        \
+      std::memcpy(to + index, &value, sizeof value);                                                               \
+    }                                                                                                              \
+  }                                                                                                                \
+  TARGET void store_##NAME(std::byte* to, const float* from, dtype type, std::size_t count, bool has_bf16)         \
+  {                                                                                                                \
+    for (std::size_t index = 0; index < count; index += COUNT) {                                                   \
+      lanes<COUNT> value;                                                                                          \
+      std::memcpy(&value, from + index, sizeof value);                                                             \
+      store_lanes(to, type, index, value, has_bf16);                                                               \
+    }                                                                                                              \
+  }                                                                                                                \
+  TARGET void round_##NAME(std::byte* to, const float* from, dtype type, const random_group* random,               \
+                           std::size_t count)                                                                      \
+  {                                                                                                                \
+    for (std::size_t index = 0; index < count; index += COUNT) {                                                   \
+      lanes<COUNT> value;                                                                                          \
+      std::memcpy(&value, from + index, sizeof value);                                                             \
+      lane_bits<COUNT> bits;                                                                                       \
+      load_random(bits, random[index / 128], index % 128);                                                         \
+      store_lanes(to, type, index, value, bits);                                                                   \
+    }                                                                                                              \
+  }                                                                                                                \
+  TARGET void draw_##NAME(random_group* to, const stream_words* stream, std::uint64_t number)                      \
+  {                                                                                                                \
+    draw_group<COUNT>(*to, *stream, number);                                                                       \
+  }                                                                                                                \
+  TARGET void hash_##NAME(std::uint32_t* to, const chunkmem::detail::rounding_hash& source, std::uint64_t element) \
+  {                                                                                                                \
+    lane_bits<COUNT> bits;                                                                                         \
+    draw_lanes(bits, source, element);                                                                             \
+    std::memcpy(to, &bits, sizeof bits);                                                                           \
+  }                                                                                                                \
+  constexpr calls NAME{load_##NAME, store_##NAME, round_##NAME, draw_##NAME, hash_##NAME};
 
 CHUNKMEM_CALLS(of_4, 4, )
 #if defined(__x86_64__)
@@ -156,6 +165,19 @@ TEST_CASE("a group has the random bits of its elements, whatever its number", "[
         same = same && half == stream.bits_of(number * 128 + element);
       }
       CHECK(same);
+    });
+}
+
+TEST_CASE("lanes draw the random bits of their elements, in any block of a tensor", "[optimizer]")
+{
+  const chunkmem::detail::rounding_hash source{{1ULL << 40U, 1ULL << 33U, 9, 2}};
+  for (const std::uint64_t first : {0ULL, 256ULL, (1ULL << 32U) - 64, 1ULL << 32U, (1ULL << 50U) + 128})
+    for_each_size([&](const calls& call) {
+      std::uint32_t drawn[16];
+      std::fill(std::begin(drawn), std::end(drawn), ~0U);
+      call.hash(drawn, source.in_block_of(first), first);
+      for (std::size_t lane = 0; lane < 16; ++lane)
+        CHECK((drawn[lane] == source.bits_of(first + lane) || (lane >= 4 && drawn[lane] == ~0U)));
     });
 }
 

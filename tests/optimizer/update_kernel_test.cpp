@@ -51,15 +51,14 @@ using namespace chunkmem::optimizer::detail;
 
 namespace {
 
-template <row_order Order>
 void covers_each_element_once()
 {
   for (const std::uint64_t elements : {0U, 1U, 7U, 8U, 9U, 16U, 127U, 128U, 129U, 1'000U}) {
     std::vector<int> seen(elements, 0);
-    for (std::uint64_t index = 0; index < row_place<Order>::rows_of(elements); ++index) {
-      const row_place<Order> place{index, elements};
-      REQUIRE(place.count <= row_length<Order>);
-      for (std::uint32_t position = 0; position < place.count; ++position) ++seen.at(place.element(position));
+    for (std::uint64_t index = 0; index < row_place::rows_of(elements); ++index) {
+      const row_place place{index, elements};
+      REQUIRE(place.count <= row_length);
+      for (std::uint32_t position = 0; position < place.count; ++position) ++seen.at(place.first + position);
     }
     for (const int times : seen) REQUIRE(times == 1);
   }
@@ -68,7 +67,6 @@ void covers_each_element_once()
 constexpr dtype real_types[] = {dtype::float32, dtype::bfloat16, dtype::float16};
 
 /// Rows of hostile bytes, loaded and stored again.
-template <row_order Order>
 void keeps_what_it_loads(dtype type, std::uint64_t elements, bool is_aligned)
 {
   alignas(16) std::byte from[2048];
@@ -77,10 +75,10 @@ void keeps_what_it_loads(dtype type, std::uint64_t elements, bool is_aligned)
     from[position] = static_cast<std::byte>(support::scrambled(position));
   const std::size_t distance = is_aligned ? 0 : 4;
   const std::size_t size = elements * size_of_real(type);
-  for (std::uint64_t index = 0; index < row_place<Order>::rows_of(elements); ++index) {
-    const row_place<Order> place{index, elements};
-    const bool is_wide = Order == row_order::neighbours && is_aligned && place.count == row_length<Order>;
-    const row_floats<Order> wide = widened(load_row(from + distance, type, place, is_wide), type, is_wide);
+  for (std::uint64_t index = 0; index < row_place::rows_of(elements); ++index) {
+    const row_place place{index, elements};
+    const bool is_wide = is_aligned && place.count == row_length;
+    const row_floats wide = widened(load_row(from + distance, type, place, is_wide), type, is_wide);
     store_row(to + distance, type, place, is_wide, wide, nearest_rounding{});
   }
   for (std::size_t position = 0; position < size / size_of_real(type); ++position) {
@@ -97,15 +95,17 @@ void keeps_what_it_loads(dtype type, std::uint64_t elements, bool is_aligned)
   REQUIRE(to[distance + size] == std::byte{0});
 }
 
-template <row_order Order>
-void draws_the_bits_of_its_elements()
+template <numerics Rule, class Bits>
+void rounds_by_the_bits_of_its_elements(Bits bits_of)
 {
   const cm::rounding_key key{0x123456789U, 77, 5, 2};
-  for (std::uint64_t index = 0; index < 100; ++index) {
-    const row_place<Order> place{index, 10'000};
-    const stochastic_rounding<Order> how{cm::detail::rounding_stream{key}, place};
-    for (std::uint32_t position = 0; position < row_length<Order>; ++position)
-      REQUIRE(how.random[position] == cm::random_bits(key, place.element(position)));
+  for (std::uint64_t first = 0; first < 400; first += row_length) {
+    const stochastic_rounding<rounding_source<Rule>> how{rounding_source<Rule>{key}, first};
+    for (std::uint32_t position = 0; position < row_length; ++position) {
+      const float value = support::tame(first + position);
+      const auto expected = cm::round_stochastic<cm::bf16>(value, bits_of(key, first + position));
+      REQUIRE(how.template rounded<cm::bf16>(value, position).bits() == expected.bits());
+    }
   }
 }
 
@@ -113,24 +113,22 @@ void draws_the_bits_of_its_elements()
 
 TEST_CASE("rows cover every element of a tensor once", "[optimizer]")
 {
-  covers_each_element_once<row_order::neighbours>();
-  covers_each_element_once<row_order::by_counter>();
+  covers_each_element_once();
 }
 
 TEST_CASE("rows keep what they load, whole or at the end, aligned or not", "[optimizer]")
 {
   for (const dtype type : real_types)
     for (const std::uint64_t elements : {1U, 8U, 13U, 128U, 300U})
-      for (const bool is_aligned : {true, false}) {
-        keeps_what_it_loads<row_order::neighbours>(type, elements, is_aligned);
-        keeps_what_it_loads<row_order::by_counter>(type, elements, is_aligned);
-      }
+      for (const bool is_aligned : {true, false}) keeps_what_it_loads(type, elements, is_aligned);
 }
 
-TEST_CASE("rows draw the random bits of their elements", "[optimizer]")
+TEST_CASE("rows round by the random bits of their elements, those of each version", "[optimizer]")
 {
-  draws_the_bits_of_its_elements<row_order::neighbours>();
-  draws_the_bits_of_its_elements<row_order::by_counter>();
+  rounds_by_the_bits_of_its_elements<numerics::version_3>(
+      [](const cm::rounding_key& key, std::uint64_t element) { return cm::rounding_bits(key, element); });
+  rounds_by_the_bits_of_its_elements<numerics::version_2>(
+      [](const cm::rounding_key& key, std::uint64_t element) { return cm::random_bits(key, element); });
 }
 
 }  // namespace element_rows_test
@@ -145,9 +143,8 @@ namespace {
 
 using work = opt::detail::adam_work<false>;
 using factors = opt::adam::device_factors;
-using body = opt::update_kernel<work, factors, opt::row_order::neighbours>;
-static_assert(opt::element_kernel<body> &&
-              opt::element_kernel<opt::update_kernel<work, factors, opt::row_order::by_counter>>);
+using body = opt::update_kernel<work, factors>;
+static_assert(opt::element_kernel<body>);
 
 constexpr std::size_t count = 1'003;
 
@@ -283,18 +280,6 @@ TEST_CASE("one address that is no multiple of 16 is enough for a parameter not t
   }
 }
 
-TEST_CASE("random bits are for 16-bit states and for 16-bit values without a master", "[optimizer]")
-{
-  parameter_bytes all = example();
-  CHECK(rounds_stochastically(on_device(all, false)));
-  all.lists[1].type = dtype::float32;
-  CHECK(!rounds_stochastically(on_device(all, false)));
-  all.lists[0].data = nullptr;
-  CHECK(rounds_stochastically(on_device(all, false)));
-  all.value_type = dtype::float32;
-  CHECK(!rounds_stochastically(on_device(all, false)));
-}
-
 }  // namespace device_parameter_test
 
 namespace cast_kernel_test {
@@ -327,7 +312,7 @@ void casts(std::size_t count, std::size_t shift)
   const cm::rounding_key key{1, 2, 3, 4};
   for (std::size_t index = shift; index < count + shift; ++index) {
     expected[index] = cm::round_to<Element>(wide[index]);
-    drawn[index] = cm::round_stochastic<Element>(wide[index], cm::random_bits(key, 1000 + index - shift));
+    drawn[index] = cm::round_stochastic<Element>(wide[index], cm::rounding_bits(key, 1000 + index - shift));
   }
   loop_launcher::run(cast_kernel{run_of(nearest, shift), run_of(wide, shift), count});
   loop_launcher::run(cast_kernel{run_of(random, shift), run_of(wide, shift), count, key, 1000});

@@ -143,7 +143,7 @@ void update_plainly(plain_parameter<Kernel>& it, const gradient_transform& how, 
   it.kernel.update(spans, settings);
   for (std::size_t index = 0; index < it.size; ++index) {
     const auto random = [&](std::uint32_t stream) {
-      return cm::random_bits({seed, settings.number, 9, stream}, index);
+      return cm::rounding_bits({seed, settings.number, 9, stream}, index);
     };
     for (std::uint32_t list = 0; list < wide.size(); ++list) {
       const dtype type = it.kernel.lists()[list].type;

@@ -79,7 +79,7 @@ struct stage_by {
   support::managed_layers<bf16> layers;
   pipeline::weight_versions<support::manager_of_layers> versions;
 };
-using stage_of_model = stage_by<optimizer::numerics::version_2>;
+using stage_of_model = stage_by<optimizer::numerics::version_3>;
 
 /// Those of a stage: its share of all parts, one behind the other.
 std::vector<std::uint32_t> parts_of(std::uint32_t stage, std::uint32_t stages)
@@ -437,7 +437,7 @@ TEST_CASE("other folders on another stage, of two saves or twice of one stage ar
 TEST_CASE("other stages refuse a checkpoint of another version of the numerics", "[pipeline]")
 {
   using first = stage_by<optimizer::numerics::version_1>;
-  using second = stage_by<optimizer::numerics::version_2>;
+  using second = stage_by<optimizer::numerics::version_3>;
   const auto load = [](const std::vector<memory_folder>& folders) {
     return [&](auto& here, auto& stage) -> std::string {
       (void)load_from_stages(here.all(), stage.layers.m(), all_of(folders));
@@ -447,7 +447,7 @@ TEST_CASE("other stages refuse a checkpoint of another version of the numerics",
   const std::vector<memory_folder> older = saved_by<first>(2, 1), newer = saved_by<second>(2, 1);
   all_say(on_stages<first>(3, 1, load(older)), "loaded");
   all_say(on_stages<second>(3, 1, load(older)), "a checkpoint of version 1 of the numerics");
-  all_say(on_stages<first>(3, 1, load(newer)), "a checkpoint of version 2 of the numerics");
+  all_say(on_stages<first>(3, 1, load(newer)), "a checkpoint of version 3 of the numerics");
   all_say(on_stages<second>(3, 1, load(newer)), "loaded");
 }
 

@@ -102,9 +102,10 @@ struct adam_factors {
   }
 
 /// One element.
-template <bool Coupled>
+template <bool Coupled, numerics Rule = numerics::version_3>
 struct adam_work : adam_factors {
   using real = float;
+  static constexpr numerics rule = Rule;
   static constexpr std::size_t states = 2;
 
   CHUNKMEM_ADAM_ARITHMETIC(CHUNKMEM_HOST_DEVICE)
@@ -157,8 +158,9 @@ struct adam_in_lanes {
 
 #undef CHUNKMEM_ADAM_ARITHMETIC
 
+template <numerics Rule>
 struct adam_lane_work {
-  static constexpr numerics rule = numerics::version_2;
+  static constexpr numerics rule = Rule;
   static constexpr std::size_t states = 2;
   static constexpr std::size_t root_of = 1;
   template <class Real>
@@ -176,12 +178,13 @@ struct adam_lane_work {
 /// The arithmetic of Adam by one version of the numerics. That of version 1 is in version_1.hpp.
 template <numerics Rule>
 struct adam_arithmetic;
-template <>
-struct adam_arithmetic<numerics::version_2> {
+template <numerics Rule>
+  requires(Rule >= numerics::version_2)
+struct adam_arithmetic<Rule> {
   using factors = adam_factors;
-  using lane_work = adam_lane_work;
+  using lane_work = adam_lane_work<Rule>;
   template <bool Coupled>
-  using work = adam_work<Coupled>;
+  using work = adam_work<Coupled, Rule>;
 };
 
 }  // namespace detail
@@ -194,9 +197,9 @@ struct adam_arithmetic<numerics::version_2> {
 ///
 /// Quotients and roots are the correctly rounded ones, a product feeds a sum by an explicit fused multiply-add or is
 /// rounded first, and no denormal decides about a bit: no compiler flag, no flush mode and no instruction set changes
-/// the bits. `adam` has the newest version of the numerics. A training that began with version 1 may keep it:
+/// the bits. `adam` has the newest version of the numerics. A training that began with an older one may keep it:
 ///
-///     optimizer::basic_adam<optimizer::numerics::version_1> adam;
+///     optimizer::basic_adam<optimizer::numerics::version_2> adam;
 ///
 /// Source: Kingma and Ba 2014 (arXiv 1412.6980); Loshchilov and Hutter 2017 (arXiv 1711.05101).
 /// Cost: one pass; 28 B of memory traffic for each element in float32, and for a 16-bit one with float32 states.
@@ -206,6 +209,7 @@ template <numerics Rule>
 class basic_adam {
  public:
   static constexpr std::string_view name = "adam";
+  static constexpr numerics rule = Rule;
 
   /// @throws config_error   an option is out of its range, or this processor lacks the instructions
   explicit basic_adam(const adam_options& options = {}, const adam_storage& storage = {})
@@ -315,7 +319,7 @@ class basic_adam {
   numerics_record<Rule> numerics_;
 };
 
-using adam = basic_adam<numerics::version_2>;
+using adam = basic_adam<numerics::version_3>;
 
 static_assert(device_optimizer_kernel<adam>);
 

@@ -180,10 +180,8 @@ class device_step {
     if (index) launch_factors(group, memory_.ranges() + *index);
     const device_parameter it = on_device(all, is_overwritten);
     kernel_.with_arithmetic(group, [&]<class Work>(std::type_identity<Work>) {
-      if (rounds_stochastically(it))
-        launch(kernel_of<Work, row_order::by_counter>(it, group));
-      else
-        launch(kernel_of<Work, row_order::neighbours>(it, group));
+      launch(update_kernel<Work, factors_type>{it, memory_.state(), memory_.factors() + index_of(group), options_.seed,
+                                               options_.clip.value});
     });
   }
 
@@ -207,13 +205,6 @@ class device_step {
  private:
   using factors_type = typename Kernel::device_factors;
   using options_type = std::remove_cvref_t<decltype(std::declval<const Kernel&>().options(group_id{0}))>;
-
-  template <class Work, row_order Order>
-  [[nodiscard]] update_kernel<Work, factors_type, Order> kernel_of(const device_parameter& it,
-                                                                   group_id group) const noexcept
-  {
-    return {it, memory_.state(), memory_.factors() + index_of(group), options_.seed, options_.clip.value};
-  }
 
   /// @param of   a tensor of the group, or none: the factors of a group stay until the next are worked out
   void launch_factors(group_id group, const block_range* of)

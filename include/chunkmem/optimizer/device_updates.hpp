@@ -215,14 +215,8 @@ class device_updates {
                            factors_type{kernel.options(group), request.settings_of(all.tensor)}});
     const device_parameter it = on_device(all, false);
     kernel.with_arithmetic(group, [&]<class Work>(std::type_identity<Work>) {
-      const auto launch = [&]<row_order Order>() {
-        launcher_(backend, agent::compute,
-                  update_kernel<Work, factors_type, Order>{it, state, factors, request.seed, request.transform.limit});
-      };
-      if (rounds_stochastically(it))
-        launch.template operator()<row_order::by_counter>();
-      else
-        launch.template operator()<row_order::neighbours>();
+      launcher_(backend, agent::compute,
+                update_kernel<Work, factors_type>{it, state, factors, request.seed, request.transform.limit});
     });
   }
   /// Enqueues that a value is made from its master. @pre, @throws as update

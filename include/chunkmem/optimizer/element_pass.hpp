@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 namespace chunkmem::inline v0 {
@@ -156,6 +157,13 @@ class element_pass {
   static_assert(states <= 2, "chunkmem: a work with three states wants more lines in three loops");
   using streams_type = update_streams<states>;
   static constexpr bool is_first_version = Work::rule == numerics::version_1;
+  /// The baseline is not the best set: one loop for all types is enough.
+#if defined(__x86_64__)
+  static constexpr bool has_wider_sets = true;
+#else
+  static constexpr bool has_wider_sets = false;
+#endif
+  static constexpr bool draws_philox = Work::rule < numerics::version_3;
   static constexpr auto usual_mode =
       is_first_version ? float_environment::settings{} : float_environment::settings::flushing();
 
@@ -179,6 +187,11 @@ class element_pass {
   void run(instruction_set set, std::uint64_t count) noexcept
   {
     using enum dtype;
+    constexpr std::uint64_t block = std::uint64_t{1} << 32U;  // of elements that share the keys of their random bits
+    for (std::uint64_t rest = block - streams_.first % block; count > rest; count -= rest, rest = block) {
+      element_pass{*this}.run(set, rest);
+      streams_.advance(rest);
+    }
     run_as<usual_types<float32, false, float32>, usual_types<bfloat16, true, float32>,
            usual_types<float16, true, float32>, usual_types<bfloat16, false, float32>,
            usual_types<float16, false, float32>, usual_types<bfloat16, false, bfloat16>>(set, count);
@@ -190,27 +203,35 @@ class element_pass {
   [[gnu::noinline]] void run_as(instruction_set set, std::uint64_t count) noexcept
   {
     const float_environment fixed{mode_};
-    stream_words words[states + 1];
-    make(words);
+    random_keys keys[states + 1];
+    make(keys);
     has_bf16_ = set == instruction_set::avx512_bf16;
     std::uint64_t done = 0;
-    if (set == instruction_set::baseline)
-      done = run_baseline(count);
+    if (has_wider_sets && set == instruction_set::baseline)
+      done = run_baseline<any_types>(count);
     else if (!run_first<Types...>(set, count, done))
       done = run_vectors<any_types>(set, count);
     if (done < count) run_rest(set, done, count - done);
   }
 
  private:
-  /// Fills `words` for each stream that random bits round.
-  void make(stream_words* words) noexcept
+  using source_type = rounding_source<Work::rule>;
+  /// What all draws of a stream share.
+  using random_keys = std::conditional_t<draws_philox, stream_words, source_type>;
+
+  /// Fills `keys` for each stream that random bits round.
+  void make(random_keys* keys) noexcept
   {
-    words_ = words;
+    keys_ = keys;
     for (std::size_t index = 0; index <= states; ++index) {
       const element_stream& it = index != states ? streams_.states[index] : streams_.value;
       rounding_key key = streams_.key;
       key.list = it.list;
-      if (it.is_stochastic) words[index] = stream_words{chunkmem::detail::rounding_stream{key}};
+      if (!it.is_stochastic) continue;
+      if constexpr (draws_philox)
+        keys[index] = random_keys{source_type{key}};
+      else
+        keys[index] = source_type{key}.in_block_of(streams_.first);
     }
   }
 
@@ -234,7 +255,7 @@ class element_pass {
     Real factor, least, most;
   };
   struct randoms {
-    random_group of[states + 1];
+    random_group of[draws_philox ? states + 1 : 1];
   };
 
   /// By the first of these types that the streams have. @return   false: by none
@@ -250,13 +271,14 @@ class element_pass {
     return set >= instruction_set::avx512 ? run_avx512<Types>(count) : run_avx2<Types>(count);
 #else
     static_cast<void>(set);
-    return run_baseline(count);
+    return run_baseline<Types>(count);
 #endif
   }
 
   // The same text three times, since an attribute cannot depend on a template parameter. Functions for a processor can
   // be inlined only into functions for the same processor.
 
+  template <class Types>
   [[nodiscard]] std::uint64_t run_baseline(std::uint64_t count) const noexcept
   {
     using set = baseline_lanes;
@@ -267,12 +289,12 @@ class element_pass {
     std::uint64_t index = 0;
     for (const std::uint64_t end = count / width * width; index != end; index += width) {
       registers<typename set::real> now;
-      self.template begin<any_types, width>(index, all, now);
-      self.template store_states<any_types, width>(index, random, now);
+      self.template begin<Types, width>(index, all, now);
+      self.template store_states<Types, width>(index, random, now);
       if constexpr (Work::root_of != no_root) set::root(now.root, now.state[Work::root_of]);
-      self.template move<any_types>(index, all, now);
+      self.template move<Types>(index, all, now);
       if constexpr (!is_first_version) set::add(now.parameter, now.step);
-      self.template store_parameter<any_types, width>(index, all, random, now);
+      self.template store_parameter<Types, width>(index, all, random, now);
     }
     return index;
   }
@@ -398,9 +420,16 @@ class element_pass {
   {
     using chunkmem::detail::philox_group;
     if (!is_stochastic) return store_lanes(to, type, index, value, has_bf16_);
-    const std::uint64_t element = streams_.first + index, place = element % philox_group;
-    if (place == 0 || index == 0) draw_group<Width>(random.of[which], words_[which], element / philox_group);
-    store_lanes(to, type, index, value, random.of[which], place);
+    const std::uint64_t element = streams_.first + index;
+    lane_bits<Width> bits;
+    if constexpr (draws_philox) {
+      const std::uint64_t place = element % philox_group;
+      if (place == 0 || index == 0) draw_group<Width>(random.of[which], keys_[which], element / philox_group);
+      load_random(bits, random.of[which], place);
+    } else {
+      draw_lanes(bits, keys_[which], element);
+    }
+    store_lanes(to, type, index, value, bits);
   }
 
   /// Updates the last elements, fewer than one vector has: copies fill a whole vector.
@@ -427,7 +456,7 @@ class element_pass {
       borrow(to.states[state].data, to.states[state].type, lists[state]);
     element_pass whole{*this};  // a new one would look at its factor and limit in flush mode
     whole.streams_ = to;
-    static_cast<void>(set == instruction_set::baseline ? whole.run_baseline((count + 3) / 4 * 4)
+    static_cast<void>(set == instruction_set::baseline ? whole.template run_baseline<any_types>((count + 3) / 4 * 4)
                                                        : whole.template run_vectors<any_types>(set, most));
     const auto give_back = [&](std::byte* data, dtype type, const copy& room) {
       if (data != nullptr) std::memcpy(data, room.bytes, count * size_of(type));
@@ -445,9 +474,9 @@ class element_pass {
   bool transforms_;
   bool flushes_first_;
   bool cuts_;
-  bool is_special_;                      // more than the factor changes the gradient
-  bool has_bf16_ = false;                // the processor has AVX512_BF16, while it runs
-  const stream_words* words_ = nullptr;  // of each stream, while it runs
+  bool is_special_;                    // more than the factor changes the gradient
+  bool has_bf16_ = false;              // the processor has AVX512_BF16, while it runs
+  const random_keys* keys_ = nullptr;  // of each stream, while it runs
 };
 
 /// `update` of a kernel that works in lanes, on spans in single precision.

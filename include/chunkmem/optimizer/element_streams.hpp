@@ -3,6 +3,7 @@
 
 #include <chunkmem/core/host_device.hpp>
 #include <chunkmem/core/strict_fp.hpp>
+#include <chunkmem/optimizer/numerics.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 #include <chunkmem/tensor/philox.hpp>
@@ -157,11 +158,18 @@ struct stochastic_work {
 };
 
 /// Random bits of the elements from `element` on, a multiple of 128 as is every count.
+template <numerics Rule>
 struct random_work {
   template <std::size_t Count>
   [[gnu::always_inline]] void run(std::size_t first, std::uint16_t* random) const noexcept
   {
-    random_bits(key, element + first, std::span{random + first, Count});
+    if constexpr (Rule < numerics::version_3) {
+      random_bits(key, element + first, std::span{random + first, Count});
+    } else {
+      const auto source = rounding_source<Rule>{key}.in_block_of(element + first);
+      const auto place = static_cast<std::uint32_t>(element + first);
+      for (std::uint32_t step = 0; step < Count; ++step) random[first + step] = source.bits_at(place + step);
+    }
   }
 
   rounding_key key;

@@ -4,28 +4,45 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/host_device.hpp>
 #include <chunkmem/core/strict_fp.hpp>
+#include <chunkmem/tensor/philox.hpp>
 #include <chunkmem/tensor/registration.hpp>
+#include <chunkmem/tensor/rounding_bits.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <type_traits>
 
-// numerics and numerics_record, then the limits on small numbers that the arithmetics of version 2 share.
+// numerics, rounding_source and numerics_record, then the limits on small numbers that the arithmetics share from
+// version 2 on.
 
 namespace chunkmem::inline v0 {
 
 namespace optimizer {
 
-/// Which rule for small numbers the arithmetic of an optimizer follows. docs/numerics.md has both rules.
+/// Which rules the arithmetic of an optimizer follows. docs/numerics.md has the rules of each version.
 enum class numerics : std::uint8_t {
   version_1 = 1,  ///< numbers below 2^-126 count as 0; needs a processor that keeps denormals
   version_2 = 2,  ///< numbers below 2^-100 count as 0; the bits are the same with and without a flush mode
+  version_3 = 3,  ///< as version 2, but random bits are those of rounding_bits and no longer those of random_bits
 };
+
+/// The random bits of a rounding by a version of the numerics, as a stream of a rounding_key with `bits_of(element)`.
+template <numerics Rule>
+using rounding_source = std::conditional_t<(Rule >= numerics::version_3), chunkmem::detail::rounding_hash,
+                                           chunkmem::detail::rounding_stream>;
+
+/// The version of a work or a kernel that says it as `rule`; the newest for others.
+template <class Work>
+inline constexpr numerics numerics_of = numerics::version_3;
+template <class Work>
+  requires requires { Work::rule; }
+inline constexpr numerics numerics_of<Work> = Work::rule;
 
 /// The version of the numerics, as the optimizers of this library put it into checkpoints: "adam/numerics".
 ///
-///     numerics_record<numerics::version_2> record{false};
+///     numerics_record<numerics::version_3> record{false};
 ///     record.for_each_state(visit);
 ///
 /// A load that finds another version throws config_error, unless the optimizer takes any version. Version 1 is not

@@ -5,6 +5,7 @@
 #include <chunkmem/optimizer/element_streams.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 #include <chunkmem/tensor/philox.hpp>
+#include <chunkmem/tensor/rounding_bits.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -42,6 +43,19 @@ template <class Pairs>
   }
 #endif
   result = (left & 0xffffffffU) * (right & 0xffffffffU);
+}
+
+/// left * right, for words of 32 bits. g++ lowers the operator before it knows the processor.
+template <class Words>
+[[gnu::always_inline]] inline void multiply(Words& result, const Words& left, const Words& right) noexcept
+{
+#if defined(__x86_64__) && !defined(__clang__)
+  if constexpr (sizeof(Words) > 16) {
+    asm("vpmulld %2, %1, %0" : "=v"(result) : "v"(left), "vm"(right));
+    return;
+  }
+#endif
+  result = left * right;
 }
 
 template <class Pairs>
@@ -127,9 +141,28 @@ template <std::size_t Count>
   }
 }
 
+/// The random bits of elements side by side, from `element` on. @pre `source` is that of their block
+template <class Words>
+[[gnu::always_inline]] inline void draw_lanes(Words& random, const chunkmem::detail::rounding_hash& source,
+                                              std::uint64_t element) noexcept
+{
+  using namespace chunkmem::detail;
+  std::uint32_t places[sizeof(Words) / 4];
+  for (std::uint32_t lane = 0; lane < sizeof(Words) / 4; ++lane) places[lane] = lane;
+  Words mixed = __builtin_bit_cast(Words, places) + (static_cast<std::uint32_t>(element) + source.first);
+  multiply(mixed, mixed ^ mixed >> 17U, Words{} + rounding_multiplier0);
+  mixed += source.second;
+  multiply(mixed, mixed ^ mixed >> 11U, Words{} + rounding_multiplier1);
+  multiply(mixed, mixed ^ mixed >> 15U, Words{} + rounding_multiplier2);
+  random = mixed >> 16U;
+}
+
 template <class Real>
 [[gnu::always_inline]] inline void widen_fp16(Real& result, const halves<lane_count<Real>>& stored) noexcept
 {
+#if defined(__aarch64__)
+  asm("fcvtl %0.4s, %1.4h" : "=w"(result) : "w"(stored));
+#else
   if constexpr (lane_count<Real> < 8) {
     Real wide{};
     for (std::size_t lane = 0; lane < lane_count<Real>; ++lane)
@@ -143,6 +176,7 @@ template <class Real>
     asm("vcvtph2ps %1, %0" : "=v"(result) : "vm"(stored));
 #endif
   }
+#endif
 }
 
 template <class Real>
@@ -164,6 +198,9 @@ template <class Real>
 template <class Real>
 [[gnu::always_inline]] inline void narrow_fp16(halves<lane_count<Real>>& result, const Real& value) noexcept
 {
+#if defined(__aarch64__)
+  asm("fcvtn %0.4h, %1.4s" : "=w"(result) : "w"(value));
+#else
   if constexpr (lane_count<Real> < 8) {
     for (std::size_t lane = 0; lane < lane_count<Real>; ++lane)
       result[lane] = chunkmem::detail::nearest_fp16(value[lane]);
@@ -175,6 +212,7 @@ template <class Real>
     asm("vcvtps2ph $0, %1, %0" : "=v"(result) : "v"(value));
 #endif
   }
+#endif
 }
 
 /// To nearest. g++ has the processor's own instruction where it `has_bf16`, which takes denormals for 0; clang takes no
@@ -262,15 +300,20 @@ template <class Real>
   *reinterpret_cast<typename packed<std::uint16_t, lane_count<Real>>::type*>(data + 2 * element) = stored;
 }
 
-/// Stores 16-bit elements, rounded by random bits. @param place   of the first one in its group of 128   @pre settled
+/// The random bits of elements in a group. @param place   of the first one
+template <class Words>
+[[gnu::always_inline]] inline void load_random(Words& random, const random_group& group, std::size_t place) noexcept
+{
+  const auto* const from = &group.word[place / 32][place % chunkmem::detail::philox_lanes];
+  const Words both = *reinterpret_cast<const typename packed<std::uint32_t, sizeof(Words) / 4>::type*>(from);
+  random = place / chunkmem::detail::philox_lanes % 2 == 0 ? both & 0xffffU : both >> 16U;
+}
+
+/// Stores 16-bit elements, rounded by random bits. @pre settled
 template <class Real>
 [[gnu::always_inline]] inline void store_lanes(std::byte* data, dtype type, std::uint64_t element, const Real& value,
-                                               const random_group& group, std::size_t place) noexcept
+                                               const lane_bits<lane_count<Real>>& random) noexcept
 {
-  using words = lane_bits<lane_count<Real>>;
-  const auto* const from = &group.word[place / 32][place % chunkmem::detail::philox_lanes];
-  const words both = *reinterpret_cast<const typename packed<std::uint32_t, lane_count<Real>>::type*>(from);
-  const words random = place / chunkmem::detail::philox_lanes % 2 == 0 ? both & 0xffffU : both >> 16U;
   halves<lane_count<Real>> stored;
   if (type == dtype::float16)
     narrow_fp16(stored, value, random);
@@ -308,11 +351,19 @@ struct baseline_lanes {
 
   [[gnu::always_inline]] static void root(real& result, const real& radicand) noexcept
   {
+#if defined(__aarch64__)
+    asm("fsqrt %0.4s, %1.4s" : "=w"(result) : "w"(radicand));
+#else
     for (std::size_t lane = 0; lane < 4; ++lane) result[lane] = strict_fp::root(radicand[lane]);
+#endif
   }
   [[gnu::always_inline]] static void add(real& to, const real& added) noexcept
   {
+#if defined(__aarch64__)
+    asm("fadd %0.4s, %0.4s, %1.4s" : "+w"(to) : "w"(added));
+#else
     for (std::size_t lane = 0; lane < 4; ++lane) to[lane] = strict_fp::sum_of_products(to[lane], added[lane]);
+#endif
   }
 };
 

@@ -86,8 +86,10 @@ struct sgd_factors {
   }
 
 /// One element, without momentum.
+template <numerics Rule = numerics::version_3>
 struct plain_sgd_work : sgd_factors {
   using real = float;
+  static constexpr numerics rule = Rule;
   static constexpr bool nesterov = false;
   static constexpr std::size_t states = 0;
 
@@ -107,9 +109,10 @@ struct plain_sgd_work : sgd_factors {
 };
 
 /// One element.
-template <bool Nesterov>
+template <bool Nesterov, numerics Rule = numerics::version_3>
 struct momentum_sgd_work : sgd_factors {
   using real = float;
+  static constexpr numerics rule = Rule;
   static constexpr bool nesterov = Nesterov;
   static constexpr std::size_t states = 1;
 
@@ -156,9 +159,9 @@ struct sgd_in_lanes {
 
 #undef CHUNKMEM_SGD_ARITHMETIC
 
-template <std::size_t States>
+template <std::size_t States, numerics Rule>
 struct sgd_lane_work {
-  static constexpr numerics rule = numerics::version_2;
+  static constexpr numerics rule = Rule;
   static constexpr std::size_t states = States;
   static constexpr std::size_t root_of = no_root;
   template <class Real>
@@ -176,14 +179,15 @@ struct sgd_lane_work {
 /// The arithmetic of SGD by one version of the numerics. That of version 1 is in version_1.hpp.
 template <numerics Rule>
 struct sgd_arithmetic;
-template <>
-struct sgd_arithmetic<numerics::version_2> {
+template <numerics Rule>
+  requires(Rule >= numerics::version_2)
+struct sgd_arithmetic<Rule> {
   using factors = sgd_factors;
   template <std::size_t States>
-  using lane_work = sgd_lane_work<States>;
-  using plain_work = plain_sgd_work;
+  using lane_work = sgd_lane_work<States, Rule>;
+  using plain_work = plain_sgd_work<Rule>;
   template <bool Nesterov>
-  using momentum_work = momentum_sgd_work<Nesterov>;
+  using momentum_work = momentum_sgd_work<Nesterov, Rule>;
 };
 
 }  // namespace detail
@@ -204,6 +208,7 @@ template <numerics Rule>
 class basic_sgd {
  public:
   static constexpr std::string_view name = "sgd";
+  static constexpr numerics rule = Rule;
 
   /// @throws config_error   an option is out of its range, or this processor lacks the instructions
   explicit basic_sgd(const sgd_options& options = {}, const sgd_storage& storage = {})
@@ -321,7 +326,7 @@ class basic_sgd {
   numerics_record<Rule> numerics_;
 };
 
-using sgd = basic_sgd<numerics::version_2>;
+using sgd = basic_sgd<numerics::version_3>;
 
 static_assert(device_optimizer_kernel<sgd>);
 

@@ -3,11 +3,13 @@
 
 #include <chunkmem/core/host_device.hpp>
 #include <chunkmem/optimizer/device_kernel.hpp>
+#include <chunkmem/optimizer/numerics.hpp>
 #include <chunkmem/optimizer/optimizer_kernel.hpp>
 #include <chunkmem/optimizer/update_parameter.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>
 #include <chunkmem/tensor/philox.hpp>
+#include <chunkmem/tensor/rounding_bits.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -41,55 +43,37 @@ struct device_step_state {
 
 static_assert(std::is_trivially_copyable_v<device_step_state> && sizeof(device_step_state) == 72);
 
-/// Which elements one call of a kernel takes.
-enum class row_order : std::uint8_t {
-  neighbours,  ///< four, one after another: 16 bytes of float32 at a time, and the threads of a warp side by side
-  by_counter,  ///< eight, 16 apart: those that share one draw of stochastic rounding
-};
-
 namespace detail {
 
-template <row_order Order>
-inline constexpr std::uint32_t row_length = Order == row_order::neighbours ? 4 : 8;
+inline constexpr std::uint32_t row_length = 4;
 
-/// The elements of one call, fewer at the end of a tensor.
-template <row_order Order>
+/// The elements of one call: neighbours, fewer at the end of a tensor. So a thread has 16 bytes of float32 at a time,
+/// and the threads of a warp are side by side.
 struct row_place {
-  static constexpr std::uint64_t stride = Order == row_order::neighbours ? 1 : chunkmem::detail::philox_lanes;
-
   [[nodiscard]] CHUNKMEM_HOST_DEVICE static constexpr std::uint64_t rows_of(std::uint64_t elements) noexcept
   {
-    constexpr std::uint64_t whole = stride * row_length<Order>;
-    return (elements + whole - 1) / whole * stride;
+    return (elements + row_length - 1) / row_length;
   }
 
   CHUNKMEM_HOST_DEVICE constexpr row_place(std::uint64_t index, std::uint64_t elements) noexcept
-      : counter{index}, first{index / stride * stride * row_length<Order> + index % stride}
+      : first{index * row_length}
   {
-    const std::uint64_t left = first < elements ? (elements - first + stride - 1) / stride : 0;
-    count = left < row_length<Order> ? static_cast<std::uint32_t>(left) : row_length<Order>;
+    const std::uint64_t left = first < elements ? elements - first : 0;
+    count = left < row_length ? static_cast<std::uint32_t>(left) : row_length;
   }
 
-  [[nodiscard]] CHUNKMEM_HOST_DEVICE constexpr std::uint64_t element(std::uint32_t index) const noexcept
-  {
-    return first + index * stride;
-  }
-
-  std::uint64_t counter;  ///< of the draw that they share, where they are 16 apart
   std::uint64_t first;
   std::uint32_t count;
 };
 
 /// Bits of elements as they are stored: a word for each, or two of 16 bits in a word where they are packed. What they
 /// mean is looked at later, so that no load waits for another.
-template <row_order Order>
 struct raw_row {
-  std::uint32_t word[row_length<Order>];
+  std::uint32_t word[row_length];
 };
 
-template <row_order Order>
 struct row_floats {
-  float at[row_length<Order>];
+  float at[row_length];
 };
 
 /// `Size` bytes from or to an address that is a multiple of it.
@@ -127,11 +111,10 @@ template <std::size_t Count>
 }
 
 /// @param is_wide   four neighbours that are all there, at a multiple of 16 bytes from an address that is one
-template <row_order Order>
-[[nodiscard]] CHUNKMEM_HOST_DEVICE inline raw_row<Order> load_row(const std::byte* data, dtype type,
-                                                                  row_place<Order> place, bool is_wide) noexcept
+[[nodiscard]] CHUNKMEM_HOST_DEVICE inline raw_row load_row(const std::byte* data, dtype type, row_place place,
+                                                           bool is_wide) noexcept
 {
-  raw_row<Order> raw{};
+  raw_row raw{};
   if (is_wide) {
     const std::byte* const from = data + place.first * size_of_real(type);
     if (is_16_bit(type))
@@ -139,26 +122,24 @@ template <row_order Order>
     else
       load_words<4>(raw.word, from);
   } else if (is_16_bit(type)) {
-    for (std::uint32_t index = 0; index < row_length<Order>; ++index) {
+    for (std::uint32_t index = 0; index < row_length; ++index) {
       std::uint16_t half = 0;
-      if (index < place.count) copy_aligned<2>(&half, data + 2 * place.element(index));
+      if (index < place.count) copy_aligned<2>(&half, data + 2 * (place.first + index));
       raw.word[index] = half;
     }
   } else {
-    for (std::uint32_t index = 0; index < row_length<Order>; ++index)
-      if (index < place.count) copy_aligned<4>(&raw.word[index], data + 4 * place.element(index));
+    for (std::uint32_t index = 0; index < row_length; ++index)
+      if (index < place.count) copy_aligned<4>(&raw.word[index], data + 4 * (place.first + index));
   }
   return raw;
 }
 
 /// The same numbers in single precision.
 /// @param is_packed   the row was loaded wide
-template <row_order Order>
-[[nodiscard]] CHUNKMEM_HOST_DEVICE inline row_floats<Order> widened(const raw_row<Order>& raw, dtype type,
-                                                                    bool is_packed) noexcept
+[[nodiscard]] CHUNKMEM_HOST_DEVICE inline row_floats widened(const raw_row& raw, dtype type, bool is_packed) noexcept
 {
-  row_floats<Order> wide;
-  for (std::uint32_t index = 0; index < row_length<Order>; ++index) {
+  row_floats wide;
+  for (std::uint32_t index = 0; index < row_length; ++index) {
     const std::uint32_t packed = raw.word[index / 2] >> (index % 2 * 16);
     const auto half = static_cast<std::uint16_t>(is_packed ? packed : raw.word[index]);
     if (type == dtype::bfloat16)
@@ -180,33 +161,22 @@ struct nearest_rounding {
   }
 };
 
-/// By the bits of one draw, or of a draw for each.
-template <row_order Order>
+/// By random bits of the elements from `first` on. @tparam Source   of the bits: a rounding_source
+template <class Source>
 struct stochastic_rounding {
-  CHUNKMEM_HOST_DEVICE stochastic_rounding(const chunkmem::detail::rounding_stream& stream,
-                                           row_place<Order> place) noexcept
-  {
-    if constexpr (Order == row_order::by_counter) {
-      const auto drawn = stream.draw(place.counter);
-      for (std::uint32_t index = 0; index < row_length<Order>; ++index) random[index] = stream.half_of(drawn, index);
-    } else {
-      for (std::uint32_t index = 0; index < row_length<Order>; ++index)
-        random[index] = stream.bits_of(place.element(index));
-    }
-  }
-
   template <class Element>
   [[nodiscard]] CHUNKMEM_HOST_DEVICE Element rounded(float value, std::uint32_t index) const noexcept
   {
-    return round_stochastic<Element>(value, random[index]);
+    return round_stochastic<Element>(value, source.bits_of(first + index));
   }
 
-  std::uint16_t random[row_length<Order>];
+  Source source;
+  std::uint64_t first;
 };
 
-template <class Element, row_order Order, class Rounding>
-CHUNKMEM_HOST_DEVICE inline void store_halves(std::byte* data, row_place<Order> place, bool is_wide,
-                                              const row_floats<Order>& values, const Rounding& how) noexcept
+template <class Element, class Rounding>
+CHUNKMEM_HOST_DEVICE inline void store_halves(std::byte* data, row_place place, bool is_wide, const row_floats& values,
+                                              const Rounding& how) noexcept
 {
   if (is_wide) {
     std::uint32_t words[2];
@@ -216,16 +186,16 @@ CHUNKMEM_HOST_DEVICE inline void store_halves(std::byte* data, row_place<Order> 
     }
     return store_words<2>(data + 2 * place.first, words);
   }
-  for (std::uint32_t index = 0; index < row_length<Order>; ++index) {
+  for (std::uint32_t index = 0; index < row_length; ++index) {
     const Element half = how.template rounded<Element>(values.at[index], index);
-    if (index < place.count) copy_aligned<2>(data + 2 * place.element(index), &half);
+    if (index < place.count) copy_aligned<2>(data + 2 * (place.first + index), &half);
   }
 }
 
 /// Stores a row; `how` rounds what has 16 bits.
-template <row_order Order, class Rounding>
-CHUNKMEM_HOST_DEVICE inline void store_row(std::byte* data, dtype type, row_place<Order> place, bool is_wide,
-                                           const row_floats<Order>& values, const Rounding& how) noexcept
+template <class Rounding>
+CHUNKMEM_HOST_DEVICE inline void store_row(std::byte* data, dtype type, row_place place, bool is_wide,
+                                           const row_floats& values, const Rounding& how) noexcept
 {
   if (type == dtype::bfloat16) return store_halves<bf16>(data, place, is_wide, values, how);
   if (type == dtype::float16) return store_halves<fp16>(data, place, is_wide, values, how);
@@ -234,8 +204,8 @@ CHUNKMEM_HOST_DEVICE inline void store_row(std::byte* data, dtype type, row_plac
     for (std::uint32_t index = 0; index < 4; ++index) words[index] = bits_as<std::uint32_t>(values.at[index]);
     return store_words<4>(data + 4 * place.first, words);
   }
-  for (std::uint32_t index = 0; index < row_length<Order>; ++index)
-    if (index < place.count) copy_aligned<4>(data + 4 * place.element(index), &values.at[index]);
+  for (std::uint32_t index = 0; index < row_length; ++index)
+    if (index < place.count) copy_aligned<4>(data + 4 * (place.first + index), &values.at[index]);
 }
 
 }  // namespace detail
@@ -293,18 +263,10 @@ static_assert(sizeof(device_parameter) == 88);
   return it;
 }
 
-/// Whether an update rounds anything by random bits: 16-bit states, or a 16-bit value without a master.
-[[nodiscard]] constexpr bool rounds_stochastically(const device_parameter& it) noexcept
-{
-  bool any = is_16_bit(it.value_type) && it.master == nullptr;
-  for (const dtype type : it.state_types) any = any || is_16_bit(type);
-  return any;
-}
-
 namespace detail {
 
 /// The update of one parameter, with all that its rows share: what one thread works with.
-template <class Work, class Factors, row_order Order>
+template <class Work, class Factors>
 class prepared_update {
  public:
   CHUNKMEM_HOST_DEVICE prepared_update(const device_parameter& it, const device_step_state& state,
@@ -319,11 +281,9 @@ class prepared_update {
 
   CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t index) const noexcept
   {
-    place_type place{index, it_.elements};
+    const row_place place{index, it_.elements};
     if (place.count == 0) return;
-    if constexpr (Order == row_order::by_counter)
-      place.counter += it_.first_block * (std::uint64_t{update_grain} / row_length<Order>);
-    const bool is_wide = Order == row_order::neighbours && it_.is_aligned && place.count == row_length<Order>;
+    const bool is_wide = it_.is_aligned && place.count == row_length;
     if (updates_)
       update(place, is_wide, std::make_index_sequence<Work::states>{});
     else
@@ -331,23 +291,19 @@ class prepared_update {
   }
 
  private:
-  using place_type = row_place<Order>;
-  using raw_type = raw_row<Order>;
-  using floats_type = row_floats<Order>;
-
   template <std::size_t... States>
-  CHUNKMEM_HOST_DEVICE void update(place_type place, bool is_wide, std::index_sequence<States...>) const noexcept
+  CHUNKMEM_HOST_DEVICE void update(row_place place, bool is_wide, std::index_sequence<States...>) const noexcept
   {
     const bool from_master = it_.master != nullptr && !it_.fresh_master;
     const dtype type = from_master ? dtype::float32 : it_.value_type;
-    const raw_type slopes = load_row(it_.gradient, it_.gradient_type, place, is_wide);
-    const raw_type stored = load_row(from_master ? it_.master : it_.value, type, place, is_wide);
-    [[maybe_unused]] const raw_type lists[] = {load_row(it_.states[States], it_.state_types[States], place, is_wide)...,
-                                               raw_type{}};
-    const floats_type gradient = transformed_row(widened(slopes, it_.gradient_type, is_wide));
-    floats_type parameter = widened(stored, type, is_wide);
-    floats_type states[] = {widened(lists[States], it_.state_types[States], is_wide)..., floats_type{}};
-    for (std::uint32_t index = 0; index < row_length<Order>; ++index)
+    const raw_row slopes = load_row(it_.gradient, it_.gradient_type, place, is_wide);
+    const raw_row stored = load_row(from_master ? it_.master : it_.value, type, place, is_wide);
+    [[maybe_unused]] const raw_row lists[] = {load_row(it_.states[States], it_.state_types[States], place, is_wide)...,
+                                              raw_row{}};
+    const row_floats gradient = transformed_row(widened(slopes, it_.gradient_type, is_wide));
+    row_floats parameter = widened(stored, type, is_wide);
+    row_floats states[] = {widened(lists[States], it_.state_types[States], is_wide)..., row_floats{}};
+    for (std::uint32_t index = 0; index < row_length; ++index)
       work_.one(parameter.at[index], gradient.at[index], states[States].at[index]...);
     (store_state(States, place, is_wide, states[States]), ...);
     if (it_.master != nullptr) store_row(it_.master, dtype::float32, place, is_wide, parameter, nearest_rounding{});
@@ -358,34 +314,34 @@ class prepared_update {
   }
 
   /// What a skipped step does all the same: a master is not fresh afterwards, and a weight is not a gradient.
-  CHUNKMEM_HOST_DEVICE void leave(place_type place, bool is_wide) const noexcept
+  CHUNKMEM_HOST_DEVICE void leave(row_place place, bool is_wide) const noexcept
   {
     if (it_.fresh_master) {
-      const raw_type stored = load_row(it_.value, it_.value_type, place, is_wide);
+      const raw_row stored = load_row(it_.value, it_.value_type, place, is_wide);
       store_row(it_.master, dtype::float32, place, is_wide, widened(stored, it_.value_type, is_wide),
                 nearest_rounding{});
     } else if (it_.is_overwritten) {
-      const raw_type stored = load_row(it_.master, dtype::float32, place, is_wide);
+      const raw_row stored = load_row(it_.master, dtype::float32, place, is_wide);
       store_row(it_.value, it_.value_type, place, is_wide, widened(stored, dtype::float32, is_wide),
                 nearest_rounding{});
     }
   }
 
-  [[nodiscard]] CHUNKMEM_HOST_DEVICE floats_type transformed_row(const floats_type& wide) const noexcept
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE row_floats transformed_row(const row_floats& wide) const noexcept
   {
-    floats_type all;
+    row_floats all;
     if (strict_fp::is_less(0.0F, how_.limit)) {
-      for (std::uint32_t index = 0; index < row_length<Order>; ++index)
+      for (std::uint32_t index = 0; index < row_length; ++index)
         all.at[index] = transformed<true>(how_, wide.at[index]);
     } else {
-      for (std::uint32_t index = 0; index < row_length<Order>; ++index)
+      for (std::uint32_t index = 0; index < row_length; ++index)
         all.at[index] = transformed<false>(how_, wide.at[index]);
     }
     return all;
   }
 
-  CHUNKMEM_HOST_DEVICE void store_state(std::size_t which, place_type place, bool is_wide,
-                                        const floats_type& values) const noexcept
+  CHUNKMEM_HOST_DEVICE void store_state(std::size_t which, row_place place, bool is_wide,
+                                        const row_floats& values) const noexcept
   {
     if (is_16_bit(it_.state_types[which]))
       store_random(it_.states[which], it_.state_types[which], it_.state_lists[which], place, is_wide, values);
@@ -393,13 +349,12 @@ class prepared_update {
       store_row(it_.states[which], dtype::float32, place, is_wide, values, nearest_rounding{});
   }
 
-  CHUNKMEM_HOST_DEVICE void store_random(std::byte* data, dtype type, std::uint32_t list, place_type place,
-                                         bool is_wide, const floats_type& values) const noexcept
+  CHUNKMEM_HOST_DEVICE void store_random(std::byte* data, dtype type, std::uint32_t list, row_place place, bool is_wide,
+                                         const row_floats& values) const noexcept
   {
-    if constexpr (Order == row_order::by_counter) {
-      const chunkmem::detail::rounding_stream stream{{key_.seed, key_.step, key_.tensor, list}};
-      store_row(data, type, place, is_wide, values, stochastic_rounding<Order>{stream, place});
-    }
+    const rounding_source<numerics_of<Work>> source{rounding_key{key_.seed, key_.step, key_.tensor, list}};
+    const std::uint64_t first = it_.first_block * std::uint64_t{update_grain} + place.first;
+    store_row(data, type, place, is_wide, values, stochastic_rounding<decltype(source)>{source, first});
   }
 
   const device_parameter& it_;
@@ -414,12 +369,14 @@ class prepared_update {
 /// The update of one parameter on a device: the bits of `update_parameter`, decided by what lies in device memory.
 ///
 /// Where the state says "skip", a fresh master is made and an overwritten value is made again; nothing else changes.
-/// Cost: the traffic of `update_parameter`; four elements at a time where all addresses are multiples of 16 and nothing
-/// is rounded stochastically, else element by element, neighbours by neighbouring threads.
 ///
-/// @tparam Work    arithmetic of one element, made from the factors
-/// @tparam Order   by_counter where `rounds_stochastically(parameter)`
-template <class Work, class Factors, row_order Order>
+///     launcher(memory, agent::compute, update_kernel<Work, Factors>{parameter, state, factors, seed, limit});
+///
+/// Cost: the traffic of `update_parameter`; four elements at a time where all addresses are multiples of 16, else
+/// element by element, neighbours by neighbouring threads. Keys of random bits are made for each four elements.
+///
+/// @tparam Work   arithmetic of one element, made from the factors
+template <class Work, class Factors>
 class update_kernel {
  public:
   /// @param state, factors   in device memory
@@ -431,13 +388,13 @@ class update_kernel {
 
   [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept
   {
-    return detail::row_place<Order>::rows_of(parameter_.elements);
+    return detail::row_place::rows_of(parameter_.elements);
   }
 
   /// To be used while this kernel lives.
   [[nodiscard]] CHUNKMEM_HOST_DEVICE auto prepared() const noexcept
   {
-    return detail::prepared_update<Work, Factors, Order>{parameter_, *state_, *factors_, seed_, limit_};
+    return detail::prepared_update<Work, Factors>{parameter_, *state_, *factors_, seed_, limit_};
   }
 
  private:
@@ -481,26 +438,25 @@ class cast_kernel {
     is_aligned_ = (reinterpret_cast<std::uintptr_t>(to_) | reinterpret_cast<std::uintptr_t>(from_)) % 16 == 0;
   }
 
-  [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept { return place_type::rows_of(elements_); }
+  [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept
+  {
+    return detail::row_place::rows_of(elements_);
+  }
 
   /// To be used while this kernel lives.
   [[nodiscard]] CHUNKMEM_HOST_DEVICE const cast_kernel& prepared() const noexcept { return *this; }
   CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t index) const noexcept
   {
-    const place_type place{index, elements_};
-    const bool is_wide = is_aligned_ && place.count == detail::row_length<row_order::neighbours>;
+    const detail::row_place place{index, elements_};
+    const bool is_wide = is_aligned_ && place.count == detail::row_length;
     const auto values = detail::widened(detail::load_row(from_, from_type_, place, is_wide), from_type_, is_wide);
     if (!is_random_) return detail::store_row(to_, to_type_, place, is_wide, values, detail::nearest_rounding{});
-    const chunkmem::detail::rounding_stream stream{key_};
-    place_type numbered = place;
-    numbered.first += first_;
+    using source_type = chunkmem::detail::rounding_hash;
     detail::store_row(to_, to_type_, place, is_wide, values,
-                      detail::stochastic_rounding<row_order::neighbours>{stream, numbered});
+                      detail::stochastic_rounding<source_type>{source_type{key_}, first_ + place.first});
   }
 
  private:
-  using place_type = detail::row_place<row_order::neighbours>;
-
   std::byte* to_;
   const std::byte* from_;
   std::uint64_t elements_;

@@ -283,7 +283,7 @@ class fused_update {
   void store_stochastic(std::byte* data, dtype type, std::uint32_t stream, std::uint64_t first, std::size_t count,
                         const float* wide, std::uint16_t* random) const noexcept
   {
-    const random_work bits{{seed_, settings_.number, bytes_.tensor, stream}, bytes_.first + first};
+    const random_work<numerics_of<Kernel>> bits{{seed_, settings_.number, bytes_.tensor, stream}, bytes_.first + first};
     const std::size_t whole = (count + elements_per_block - 1) / elements_per_block * elements_per_block;
     for_elements(set_, bits, whole, random);
     with_elements(data, type, first, [&](auto* stored) {

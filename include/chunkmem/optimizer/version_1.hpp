@@ -71,6 +71,7 @@ struct adam_factors {
 template <bool Coupled>
 struct adam_work : adam_factors {
   using real = float;
+  static constexpr numerics rule = numerics::version_1;
   static constexpr bool coupled = Coupled;
   static constexpr std::size_t states = 2;
 
@@ -163,6 +164,7 @@ struct sgd_factors {
 /// One element, without momentum.
 struct plain_sgd_work : sgd_factors {
   using real = float;
+  static constexpr numerics rule = numerics::version_1;
   static constexpr bool nesterov = false;
   static constexpr std::size_t states = 0;
 
@@ -178,6 +180,7 @@ struct plain_sgd_work : sgd_factors {
 template <bool Nesterov>
 struct momentum_sgd_work : sgd_factors {
   using real = float;
+  static constexpr numerics rule = numerics::version_1;
   static constexpr bool nesterov = Nesterov;
   static constexpr std::size_t states = 1;
 
