@@ -104,14 +104,6 @@ class basic_manager {
   {
     return builder_.template add<Element>(extents, part, group);
   }
-  /// Says which types there are to who asks for another.
-  template <class Other>
-    requires(!element<Other>)
-  void add(const shape&, role, group_id = group_id{0})
-  {
-    static_assert(element<Other>,
-                  "chunkmem: tensors are of float, bf16, fp16, std::int32_t, std::int64_t or std::uint8_t");
-  }
   /// `layers` tensors of one shape; `slice(l)` is one of them.
   template <element Element>
   stacked<Element> add_stacked(std::uint32_t layers, const shape& extents, role part, group_id group = group_id{0})
@@ -610,6 +602,65 @@ class basic_manager {
   /// One more agent for a stream of the caller's own.
   [[nodiscard]] agent adopt() { return engine_.backend().adopt(); }
 
+  // Mistakes. Each of these calls is refused with a sentence that names what to write. They return `auto`, so that the
+  // sentence is the first error.
+
+  template <class Other>
+    requires(!element<Other>)
+  auto add(const shape&, role, group_id = group_id{0})
+  {
+    static_assert(element<Other>,
+                  "chunkmem: tensors are of float, bf16, fp16, std::int32_t, std::int64_t or std::uint8_t");
+  }
+  template <class Other>
+    requires(!element<Other>)
+  auto add_stacked(std::uint32_t, const shape& extents, role part, group_id group = group_id{0})
+  {
+    return add<Other>(extents, part, group);
+  }
+  template <element Element, class... Rest>
+  auto acquire(stacked<Element>, const Rest&...)
+  {
+    static_assert(
+        !element<Element>,
+        "chunkmem: a stack has a tensor for each layer: name one, as in m.acquire(weights.slice(layer), ...)");
+    return pin_type<Element>{};
+  }
+  template <element Element>
+  auto acquire(tensor<Element>)
+  {
+    static_assert(!element<Element>,
+                  "chunkmem: an acquire says how the bytes are used: add access::read, access::read_write or "
+                  "access::write, as in m.acquire(weight, access::read)");
+    return pin_type<Element>{};
+  }
+  template <element Element, access_choice Access>
+  auto acquire(tensor<Element>, Access, place_type = place_type{}) const
+  {
+    static_assert(!element<Element>,
+                  "chunkmem: an acquire may move chunks, also one for reading: take the manager by a reference without "
+                  "const");
+    return pin_type<Element>{};
+  }
+  template <element Element, class... Rest>
+  auto gradient(stacked<Element>, const Rest&...)
+  {
+    static_assert(!element<Element>,
+                  "chunkmem: a stack has a tensor for each layer: name one, as in m.gradient(weights.slice(layer))");
+  }
+  template <class Kind = void, pinned_element Element>
+  auto gradient(const pin_type<Element>&, gradient_start = gradient_start::undefined)
+  {
+    static_assert(!pinned_element<Element>,
+                  "chunkmem: a gradient ends the pin of its weight: write m.gradient(std::move(pin))");
+  }
+  template <element Element>
+  auto gradient_done(const gradient_pin<Element, engine_type>&)
+  {
+    static_assert(!element<Element>,
+                  "chunkmem: gradient_done ends the pin of the gradient: write m.gradient_done(std::move(g))");
+  }
+
  private:
   struct policy_values {
     Layout layout;
@@ -798,8 +849,8 @@ class basic_manager {
   call_guard<engine_type> guard_;
 };
 
-// Not inline, since they stand outside of the class: where compiled_manager.hpp is included, these functions and all that
-// they alone call are left to the library.
+// Not inline, since they stand outside of the class: where compiled_manager.hpp is included, these functions and all
+// that they alone call are left to the library.
 
 template <stream_backend Backend, tensor_rules Rules, chunk_layout Layout, eviction_policy Eviction,
           placement_policy Placement, gradient_policy Gradient, transfer_policy Transfer, chunk_mover<Backend> Mover,
