@@ -339,13 +339,14 @@ function(chunkmem_find_conformance why_not)
   add_library(chunkmem::conformance ALIAS chunkmem_conformance)
 endfunction()
 
-# chunkmem_find_compiled(<why_not>): the default manager on host memory, compiled once, for programs that include
-# <chunkmem/manager/compiled_manager.hpp>. It has the flags of the
-# project, so flags that change a class (-D_GLIBCXX_DEBUG) are to be set for the whole project.
+# chunkmem_find_compiled(<why_not>): the default manager on host memory with Adam, SGD and their steps, compiled once, for
+# programs that include <chunkmem/optimizer/compiled_step.hpp> or <chunkmem/manager/compiled_manager.hpp>. It has the
+# flags of the project, so flags that change a class (-D_GLIBCXX_DEBUG) are to be set for the whole project.
 function(chunkmem_find_compiled why_not)
   set(${why_not} "" PARENT_SCOPE)
   if(NOT TARGET chunkmem::compiled)
-    add_library(chunkmem_compiled STATIC EXCLUDE_FROM_ALL "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/compiled_manager.cpp")
+    add_library(chunkmem_compiled STATIC EXCLUDE_FROM_ALL "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/compiled_manager.cpp"
+                                                          "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/compiled_step.cpp")
     target_link_libraries(chunkmem_compiled PUBLIC chunkmem::chunkmem)
     add_library(chunkmem::compiled ALIAS chunkmem_compiled)
   endif()

@@ -31,6 +31,7 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/package/chunkmem-config-
 install(FILES "${PROJECT_BINARY_DIR}/package/chunkmem-config.cmake"
               "${PROJECT_BINARY_DIR}/package/chunkmem-config-version.cmake"
               "${PROJECT_SOURCE_DIR}/cmake/components.cmake" "${PROJECT_SOURCE_DIR}/cmake/compiled_manager.cpp"
+              "${PROJECT_SOURCE_DIR}/cmake/compiled_step.cpp"
         DESTINATION "${package_folder}")
 
 # For Makefiles. The folder of the file tells where the headers are, so that the package may be moved.

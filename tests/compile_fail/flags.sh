@@ -13,7 +13,7 @@ said_once() {
   sentence=$1
   shift
   output=$(echo '#include <chunkmem/core/version.hpp>' | "$@" -std=c++20 -fsyntax-only -I. -x c++ - 2>&1)
-  if [ "$(printf '%s\n' "$output" | grep 'error: ' | grep -v -c 'fatal error: .*needs_c')" -ne 1 ] ||
+  if [ "$(printf '%s\n' "$output" | grep 'error: ' | grep -v -c 'fatal error: .*needs_')" -ne 1 ] ||
     ! printf '%s\n' "$output" | grep -q -F -e "$sentence"; then
     printf '%s: the one error is not "%s":\n%s\n' "$*" "$sentence" "$output"
     exit 1
@@ -36,6 +36,7 @@ for compiler in "$@"; do
     # shellcheck disable=SC2086
     said_once "compile without -f" "$compiler" $flags
   done
+  said_once 'compile without -fno-exceptions' "$compiler" -fno-exceptions
   said_once 'compile without -m32' "$compiler" -U__SIZEOF_POINTER__ -D__SIZEOF_POINTER__=4 -w
   for flags in '' -frounding-math -fno-trapping-math -fno-math-errno -ffp-contract=fast -ffp-contract=off; do
     # shellcheck disable=SC2086

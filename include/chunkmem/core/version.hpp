@@ -7,6 +7,12 @@
 #include <needs_c++20>
 #endif
 
+#ifndef __cpp_exceptions
+#error "chunkmem reports errors by exceptions: compile without -fno-exceptions"
+// there is no such file, as above
+#include <needs_exceptions>
+#endif
+
 #if (defined(__apple_build_version__) && __clang_major__ < 15) ||                        \
     (!defined(__apple_build_version__) && defined(__clang__) && __clang_major__ < 16) || \
     (!defined(__clang__) && defined(__GNUC__) && __GNUC__ < 12)

@@ -102,6 +102,7 @@ class basic_manager {
                   "chunkmem: a policy value was given whose type this manager was not named with: add it to the "
                   "arguments of manager<...>");
   }
+  ~basic_manager();
   basic_manager(const basic_manager&) = delete;  // pass a manager by reference: its tensors and pins know where it is
 
   // Declaring.
@@ -117,14 +118,6 @@ class basic_manager {
   tensor<Element> add(const shape& extents, role part, group_id group = group_id{0})
   {
     return builder_.template add<Element>(extents, part, group);
-  }
-  /// Says which types there are to who asks for another.
-  template <class Other>
-    requires(!element<Other>)
-  void add(const shape&, role, group_id = group_id{0})
-  {
-    static_assert(element<Other>,
-                  "chunkmem: tensors are of float, bf16, fp16, std::int32_t, std::int64_t or std::uint8_t");
   }
   /// `layers` tensors of one shape; `slice(l)` is one of them.
   ///
@@ -219,10 +212,7 @@ class basic_manager {
   /// @throws usage_error    scratch bytes for a device that the calling thread cannot address, or as a mistake in the
   ///   step
   memory_requirement rehearse(call_ref<void()> step, rehearse_on on = rehearse_on::nothing,
-                              const memory_requirement* known = nullptr)
-  {
-    return rehearse_step(engine_, builder_, eviction_, step, on, known);
-  }
+                              const memory_requirement* known = nullptr);
   /// Inside `rehearse`: pins have no bytes, or scratch bytes.
   ///
   ///     const auto pin = m.acquire(w, access::read_write);
@@ -825,6 +815,65 @@ class basic_manager {
   ///     const auto pin = m.acquire(w, access::read, mine);
   [[nodiscard]] agent adopt() { return engine_.backend().adopt(); }
 
+  // Mistakes. Each of these calls is refused with a sentence that names what to write. They return `auto`, so that the
+  // sentence is the first error.
+
+  template <class Other>
+    requires(!element<Other>)
+  auto add(const shape&, role, group_id = group_id{0})
+  {
+    static_assert(element<Other>,
+                  "chunkmem: tensors are of float, bf16, fp16, std::int32_t, std::int64_t or std::uint8_t");
+  }
+  template <class Other>
+    requires(!element<Other>)
+  auto add_stacked(std::uint32_t, const shape& extents, role part, group_id group = group_id{0})
+  {
+    return add<Other>(extents, part, group);
+  }
+  template <element Element, class... Rest>
+  auto acquire(stacked<Element>, const Rest&...)
+  {
+    static_assert(
+        !element<Element>,
+        "chunkmem: a stack has a tensor for each layer: name one, as in m.acquire(weights.slice(layer), ...)");
+    return pin_type<Element>{};
+  }
+  template <element Element>
+  auto acquire(tensor<Element>)
+  {
+    static_assert(!element<Element>,
+                  "chunkmem: an acquire says how the bytes are used: add access::read, access::read_write or "
+                  "access::write, as in m.acquire(weight, access::read)");
+    return pin_type<Element>{};
+  }
+  template <element Element, access_choice Access>
+  auto acquire(tensor<Element>, Access, place_type = place_type{}) const
+  {
+    static_assert(!element<Element>,
+                  "chunkmem: an acquire may move chunks, also one for reading: take the manager by a reference without "
+                  "const");
+    return pin_type<Element>{};
+  }
+  template <element Element, class... Rest>
+  auto gradient(stacked<Element>, const Rest&...)
+  {
+    static_assert(!element<Element>,
+                  "chunkmem: a stack has a tensor for each layer: name one, as in m.gradient(weights.slice(layer))");
+  }
+  template <class Kind = void, pinned_element Element>
+  auto gradient(const pin_type<Element>&, gradient_start = gradient_start::undefined)
+  {
+    static_assert(!pinned_element<Element>,
+                  "chunkmem: a gradient ends the pin of its weight: write m.gradient(std::move(pin))");
+  }
+  template <element Element>
+  auto gradient_done(const gradient_pin<Element, engine_type>&)
+  {
+    static_assert(!element<Element>,
+                  "chunkmem: gradient_done ends the pin of the gradient: write m.gradient_done(std::move(g))");
+  }
+
  private:
   struct policy_values {
     Layout layout;
@@ -837,25 +886,7 @@ class basic_manager {
   };
 
   /// No template of the values that were given, so that one object file has it (see compiled_manager.hpp).
-  basic_manager(policy_values values, Backend& backend, const manager_options& options)
-      : engine_{backend,
-                checked(options),
-                values.eviction,
-                std::move(values.transfer),
-                std::move(values.mover),
-                std::move(values.sink)},
-        link_{engine_},
-        builder_{engine_, link_.owner(), std::move(values.layout), std::move(values.placement),
-                 std::move(values.gradient)},
-        eviction_{std::move(values.eviction)},
-        gradients_{engine_, builder_, *link_},
-        updates_{engine_, builder_, gradients_, states_},
-        content_{engine_, builder_, gradients_, states_},
-        guard_{engine_}
-  {
-    if (options.error_details) engine_.annotator().ask(&details_of, &engine_);
-    engine_.checks().attach({&engine_, &wait_for_own_agents, &describe});
-  }
+  basic_manager(policy_values values, Backend& backend, const manager_options& options);
 
   [[nodiscard]] static const manager_options& checked(const manager_options& options)
   {
@@ -887,32 +918,7 @@ class basic_manager {
             "the agents of the manager's own copies: use compute, or adopt() one");
   }
 
-  [[nodiscard, gnu::always_inline]] chunkmem::iteration<engine_type> begin(std::string_view name,
-                                                                           std::uint32_t micro_batches)
-  try {
-    if (micro_batches == 0 || micro_batches > UINT16_MAX)
-      throw usage_error{error_text{} << "chunkmem: an iteration has one to 65535 micro-batches, not " << micro_batches};
-    if (!engine_type::gathers && micro_batches > 1 && builder_.gradient().takes_slot())
-      throw config_error{
-          "gradients of several micro-batches cannot add up where their weights lie (use gradient::separate)"};
-    engine_.gradients().micro_batches().expect_told();
-    engine_.gradients().micro_batches().reserve(micro_batches);
-    builder_.expect_ready();
-    const bool real = !rehearsing();
-    if (real) {
-      if (!engine_.schedule().is_inside()) builder_.revise_tiers();
-      gradients_.begin([&] {
-        engine_.external_memory().sample();
-        engine_.begin_iteration(name);
-      });
-    } else {
-      engine_.rehearsing().begin_iteration();
-    }
-    return chunkmem::iteration<engine_type>{*link_, micro_batches, real};
-  } catch (error& failed) {
-    engine_.annotator().annotate(failed);
-    throw;
-  }
+  [[nodiscard]] chunkmem::iteration<engine_type> begin(std::string_view name, std::uint32_t micro_batches);
 
   template <element Element>
   void finish_gradient(tensor<Element> weight, agent stream)
@@ -1055,5 +1061,78 @@ class basic_manager {
   content_session<engine_type, builder_type> content_;
   call_guard<engine_type> guard_;
 };
+
+// Not inline, since they stand outside of the class: where compiled_manager.hpp is included, these functions and all
+// that they alone call are left to the library.
+
+template <stream_backend Backend, tensor_rules Rules, chunk_layout Layout, eviction_policy Eviction,
+          placement_policy Placement, gradient_policy Gradient, transfer_policy Transfer, chunk_mover<Backend> Mover,
+          trace_sink Sink, check_policy Checks>
+basic_manager<Backend, Rules, Layout, Eviction, Placement, Gradient, Transfer, Mover, Sink, Checks>::basic_manager(
+    policy_values values, Backend& backend, const manager_options& options)
+    : engine_{backend,
+              checked(options),
+              values.eviction,
+              std::move(values.transfer),
+              std::move(values.mover),
+              std::move(values.sink)},
+      link_{engine_},
+      builder_{engine_, link_.owner(), std::move(values.layout), std::move(values.placement),
+               std::move(values.gradient)},
+      eviction_{std::move(values.eviction)},
+      gradients_{engine_, builder_, *link_},
+      updates_{engine_, builder_, gradients_, states_},
+      content_{engine_, builder_, gradients_, states_},
+      guard_{engine_}
+{
+  if (options.error_details) engine_.annotator().ask(&details_of, &engine_);
+  engine_.checks().attach({&engine_, &wait_for_own_agents, &describe});
+}
+
+template <stream_backend Backend, tensor_rules Rules, chunk_layout Layout, eviction_policy Eviction,
+          placement_policy Placement, gradient_policy Gradient, transfer_policy Transfer, chunk_mover<Backend> Mover,
+          trace_sink Sink, check_policy Checks>
+basic_manager<Backend, Rules, Layout, Eviction, Placement, Gradient, Transfer, Mover, Sink, Checks>::~basic_manager() =
+    default;
+
+template <stream_backend Backend, tensor_rules Rules, chunk_layout Layout, eviction_policy Eviction,
+          placement_policy Placement, gradient_policy Gradient, transfer_policy Transfer, chunk_mover<Backend> Mover,
+          trace_sink Sink, check_policy Checks>
+auto basic_manager<Backend, Rules, Layout, Eviction, Placement, Gradient, Transfer, Mover, Sink, Checks>::begin(
+    std::string_view name, std::uint32_t micro_batches) -> chunkmem::iteration<engine_type>
+try {
+  if (micro_batches == 0 || micro_batches > UINT16_MAX)
+    throw usage_error{error_text{} << "chunkmem: an iteration has one to 65535 micro-batches, not " << micro_batches};
+  if (!engine_type::gathers && micro_batches > 1 && builder_.gradient().takes_slot())
+    throw config_error{
+        "gradients of several micro-batches cannot add up where their weights lie (use gradient::separate)"};
+  engine_.gradients().micro_batches().expect_told();
+  engine_.gradients().micro_batches().reserve(micro_batches);
+  builder_.expect_ready();
+  const bool real = !rehearsing();
+  if (real) {
+    if (!engine_.schedule().is_inside()) builder_.revise_tiers();
+    gradients_.begin([&] {
+      engine_.external_memory().sample();
+      engine_.begin_iteration(name);
+    });
+  } else {
+    engine_.rehearsing().begin_iteration();
+  }
+  return chunkmem::iteration<engine_type>{*link_, micro_batches, real};
+} catch (error& failed) {
+  engine_.annotator().annotate(failed);
+  throw;
+}
+
+template <stream_backend Backend, tensor_rules Rules, chunk_layout Layout, eviction_policy Eviction,
+          placement_policy Placement, gradient_policy Gradient, transfer_policy Transfer, chunk_mover<Backend> Mover,
+          trace_sink Sink, check_policy Checks>
+memory_requirement basic_manager<Backend, Rules, Layout, Eviction, Placement, Gradient, Transfer, Mover, Sink,
+                                 Checks>::rehearse(call_ref<void()> step, rehearse_on on,
+                                                   const memory_requirement* known)
+{
+  return rehearse_step(engine_, builder_, eviction_, step, on, known);
+}
 
 }  // namespace chunkmem::inline v0

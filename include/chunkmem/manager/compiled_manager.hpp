@@ -10,7 +10,7 @@ namespace chunkmem::inline v0 {
 ///
 /// Include this header before the first use of `manager<backend::host_arena>`, and link the target: each of your
 /// sources then compiles faster, and the program is the same. Without the target the linker misses members of
-/// `basic_manager`.
+/// `basic_manager`. A trainer with Adam or SGD includes <chunkmem/optimizer/compiled_step.hpp> instead.
 ///
 ///     find_package(chunkmem REQUIRED COMPONENTS compiled)
 ///     target_link_libraries(trainer PRIVATE chunkmem::compiled)

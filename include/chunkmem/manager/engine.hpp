@@ -332,34 +332,7 @@ class engine {
   }
 
   /// @throws out_of_memory, usage_error, device_error; as acquire
-  [[gnu::noinline]] lease_token lease(tier where, std::uint64_t size, agent stream)
-  try {
-    const auto kind = where == tier::device ? entry_kind::lease_device : entry_kind::lease_host;
-    if (rehearsal_.is_running()) {
-      std::byte* const data = scratch_.to_write(size);
-      return {data, 0, size, rehearsal_.lease(kind, size), rehearsal_.serial(), where, stream};
-    }
-    ensure_arenas();
-    const bool planned = schedule_.step_to(slot_id::none, kind, size);
-    std::uint64_t begin = planned ? schedule_.run_actions(schedule_.cursor()) : tier_space::no_place;
-    if (where == tier::host || begin == tier_space::no_place || !chunks_.try_lease(where, begin, size, copies_)) {
-      if (where == tier::device) schedule_.ensure_policy();
-      begin = chunks_.lease(where, size, copies_);
-    }
-    try {
-      copies_.for_lease(where, begin, size,
-                        [&](frame_hazards& it) { copies_.follow(stream, it, it.users, wait_cause::demand_miss); });
-      if constexpr (watch_type::sees_bytes) watch_.part().leased({copies_.lease_address(where, begin), size});
-    } catch (...) {
-      chunks_.end_lease(where, begin, size, copies_);
-      throw;
-    }
-    const std::uint32_t access_index = schedule_.finish(planned, slot_id::none, kind, size);
-    return {copies_.lease_address(where, begin), begin, size, access_index, schedule_.serial(), where, stream};
-  } catch (error& failed) {
-    annotator_.annotate(failed);
-    throw;
-  }
+  [[gnu::noinline]] lease_token lease(tier where, std::uint64_t size, agent stream);
 
   void release(const lease_token& held) noexcept
   {
@@ -773,5 +746,39 @@ class engine {
   bool ready_ = false;
   arena_set<Backend> arenas_;  // the last: its end waits for the agents, which use all others
 };
+
+// Outside of the class for compiled_manager.hpp, as in basic_manager.hpp.
+
+template <stream_backend Backend, tensor_rules Rules, eviction_policy Eviction, transfer_policy Transfer,
+          chunk_mover<Backend> Mover, trace_sink Sink, check_policy Checks>
+lease_token engine<Backend, Rules, Eviction, Transfer, Mover, Sink, Checks>::lease(tier where, std::uint64_t size,
+                                                                                   agent stream)
+try {
+  const auto kind = where == tier::device ? entry_kind::lease_device : entry_kind::lease_host;
+  if (rehearsal_.is_running()) {
+    std::byte* const data = scratch_.to_write(size);
+    return {data, 0, size, rehearsal_.lease(kind, size), rehearsal_.serial(), where, stream};
+  }
+  ensure_arenas();
+  const bool planned = schedule_.step_to(slot_id::none, kind, size);
+  std::uint64_t begin = planned ? schedule_.run_actions(schedule_.cursor()) : tier_space::no_place;
+  if (where == tier::host || begin == tier_space::no_place || !chunks_.try_lease(where, begin, size, copies_)) {
+    if (where == tier::device) schedule_.ensure_policy();
+    begin = chunks_.lease(where, size, copies_);
+  }
+  try {
+    copies_.for_lease(where, begin, size,
+                      [&](frame_hazards& it) { copies_.follow(stream, it, it.users, wait_cause::demand_miss); });
+    if constexpr (watch_type::sees_bytes) watch_.part().leased({copies_.lease_address(where, begin), size});
+  } catch (...) {
+    chunks_.end_lease(where, begin, size, copies_);
+    throw;
+  }
+  const std::uint32_t access_index = schedule_.finish(planned, slot_id::none, kind, size);
+  return {copies_.lease_address(where, begin), begin, size, access_index, schedule_.serial(), where, stream};
+} catch (error& failed) {
+  annotator_.annotate(failed);
+  throw;
+}
 
 }  // namespace chunkmem::inline v0

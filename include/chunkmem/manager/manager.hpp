@@ -27,6 +27,19 @@ using manager_among = basic_manager<
     pick_policy<transfer_kind, transfer::lookahead, Policies...>, pick_policy<mover_kind, copy_mover, Policies...>,
     pick_policy<sink_kind, trace::null_sink, Policies...>, pick_policy<checks_kind, checks::none, Policies...>>;
 
+/// So is a first argument that is no backend.
+template <class Backend>
+consteval bool is_backend()
+{
+  static_assert(!names_itself<Backend>,
+                "chunkmem: a policy stands where the backend belongs: name the backend first, as in "
+                "manager<backend::host_arena, eviction::lru>");
+  static_assert(names_itself<Backend> || stream_backend<Backend>,
+                "chunkmem: the first argument of manager is no backend: name one, such as backend::host_arena, or add "
+                "what stream_backend asks for (docs/policies/backend.md)");
+  return stream_backend<Backend>;
+}
+
 /// A mistake inside a policy is one sentence too: what its family has to have.
 template <class Backend, class... Policies>
 consteval bool has_hooks()
@@ -60,7 +73,7 @@ consteval bool has_hooks()
 }
 
 template <class Backend, class... Policies>
-  requires(manager_kinds::check<Policies...>() && has_hooks<Backend, Policies...>())
+  requires(is_backend<Backend>() && manager_kinds::check<Policies...>() && has_hooks<Backend, Policies...>())
 using manager_for = manager_among<Backend, Policies...>;
 
 }  // namespace detail
@@ -68,7 +81,8 @@ using manager_for = manager_among<Backend, Policies...>;
 /// A manager on `Backend`, with these policies in any order and the defaults for the rest.
 ///
 /// The order never makes a new type. Two policies of a kind, or one of an unknown kind, is one readable error.
-template <stream_backend Backend, class... Policies>
+/// @tparam Backend   a stream_backend
+template <class Backend, class... Policies>
 using manager = detail::manager_for<Backend, Policies...>;
 
 }  // namespace chunkmem::inline v0

@@ -270,12 +270,7 @@ class model_builder {
     return need;
   }
   /// The same for a caller who asks for the waste. Cost: a search where chunks waste more than little.
-  memory_requirement seal_and_report()
-  {
-    memory_requirement need = seal();
-    need.waste = waste();
-    return need;
-  }
+  memory_requirement seal_and_report();
   /// The same for a rehearsal, which finds out what fits. @throws config_error   as seal, but not about capacities
   memory_requirement place()
   {
@@ -312,12 +307,7 @@ class model_builder {
     return seen;
   }
   /// @throws config_error   the order of first use is wanted and not known; and as seal
-  void expect_ready()
-  {
-    if (wants_order() && !engine_->rehearsing().is_running())
-      throw config_error{"tensor_order::first_use needs to know the order: call rehearse before the first access"};
-    prepare();
-  }
+  void expect_ready();
   /// Seals where nobody did, and again where that was refused. @throws as seal; device_error   the device is lost
   void prepare()
   {
@@ -449,5 +439,23 @@ class model_builder {
   model_places<Layout, Placement> places_;
   Gradient gradient_;
 };
+
+// Outside of the class for compiled_manager.hpp, as in basic_manager.hpp.
+
+template <class Engine, chunk_layout Layout, placement_policy Placement, gradient_policy Gradient>
+memory_requirement model_builder<Engine, Layout, Placement, Gradient>::seal_and_report()
+{
+  memory_requirement need = seal();
+  need.waste = waste();
+  return need;
+}
+
+template <class Engine, chunk_layout Layout, placement_policy Placement, gradient_policy Gradient>
+void model_builder<Engine, Layout, Placement, Gradient>::expect_ready()
+{
+  if (wants_order() && !engine_->rehearsing().is_running())
+    throw config_error{"tensor_order::first_use needs to know the order: call rehearse before the first access"};
+  prepare();
+}
 
 }  // namespace chunkmem::inline v0

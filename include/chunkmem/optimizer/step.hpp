@@ -58,6 +58,16 @@ step_outcome step(Manager& owner, Kernel& kernel, const step_options& options = 
   return driver.run(options, detail::update_at_once{}, from);
 }
 
+/// Refuses an optimizer kernel that lacks something, with a sentence.
+template <class Manager, class Kernel, class... Rest>
+  requires(!optimizer_kernel<Kernel>)
+auto step(Manager&, Kernel&, const step_options& = {}, const Rest&...)
+{
+  static_assert(optimizer_kernel<Kernel>,
+                "chunkmem: an optimizer kernel lacks something: static name, lists(), update(spans, settings) const "
+                "noexcept, and a step_progress named progress (docs/policies/kernel.md)");
+}
+
 }  // namespace optimizer
 
 }  // namespace chunkmem::inline v0

@@ -1,0 +1,3 @@
+// SPDX-License-Identifier: Apache-2.0
+// The header alone.
+#include <chunkmem/chunkmem.hpp>
