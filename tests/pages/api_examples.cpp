@@ -240,6 +240,11 @@ TEST_CASE("manager: examples of pins and leases", "[pages]")
   CHECK(parameters == 272);
   for (float& x : m.acquire(activation, access::write).span()) x = 1;
 #include "manager.drop.1.inc"
+  {
+#include "manager.resize_activations.1.inc"
+    CHECK(m.acquire(activation, access::write).size() == 32);
+    m.drop(activation);
+  }
   CHECK(m.state_of(activation) == tensor_state::free);
 }
 
@@ -313,6 +318,8 @@ TEST_CASE("manager: examples of looking", "[pages]")
   CHECK(to.text.str().find("tensor.2: activation") != std::string::npos);
 #include "manager.for_each_list.1.inc"
   CHECK(to.text.str().find("adam/variance") != std::string::npos);
+#include "manager.slot_of.1.inc"
+  CHECK(chunk < 11);
 #include "manager.chunk_of_slot.1.inc"
   CHECK(slots == 11);  // two parameters in five lists, and an activation
 }

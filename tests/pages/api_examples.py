@@ -67,12 +67,13 @@ def example_in(comment):
 def examples_of(header):
     """{function: [its examples]} of a header; an empty text stands for a comment without one."""
     lines = page.read(header).splitlines()
+    indent = ""  # functions of a namespace stand at the margin
     if header.name in {pathlib.Path(name).name for names in CLASSES.values() for name in names}:
-        lines = public_part(lines)
+        lines, indent = public_part(lines), "  "
     found, index = {}, 0
     while index < len(lines):
         begin = index
-        while index < len(lines) and lines[index].lstrip().startswith("///"):
+        while index < len(lines) and lines[index].startswith(indent + "///"):
             index += 1
         if index == begin:
             index += 1

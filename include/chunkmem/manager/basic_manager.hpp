@@ -667,6 +667,8 @@ class basic_manager {
     return engine_.tensors().chunk_of_slot();
   }
   /// The slot of a tensor's values, as a profile names it. Places all tensors where nobody did.
+  ///
+  ///     const std::uint32_t chunk = m.chunk_of_slot()[m.slot_of(w)];
   /// @throws usage_error   as `acquire`, of a tensor that is none of this manager
   [[nodiscard]] std::uint32_t slot_of(tensor_handle wanted) { return index_of(builder_.slot_of(wanted)); }
   /// Accesses, leases and drops that the current iteration has had; 0 outside of one.
@@ -790,6 +792,8 @@ class basic_manager {
   [[nodiscard]] const auto& content() const noexcept { return content_; }
   /// For networks that run on fewer rows than they were declared with: activations without bytes have other sizes from
   /// now on. See engine::resize. In a rehearsal all have the declared sizes.
+  ///
+  ///     m.resize_activations([&](auto set) { set(activation, 128_B); });  // the first 32 floats are used
   /// @param give   calls its argument with each tensor and its bytes, at most the declared ones
   /// @throws usage_error   no activation of this manager, or it holds bytes; device_error
   template <class Give>
@@ -804,7 +808,10 @@ class basic_manager {
       });
     });
   }
-  [[nodiscard]] auto gathered() noexcept { return gathered_access<engine_type>{engine_}; }  ///< see gathered_access
+  [[nodiscard]] gathered_access<engine_type> gathered() noexcept  ///< see gathered_access
+  {
+    return gathered_access<engine_type>{engine_};
+  }
   /// The memory that the constructor was given.
   ///
   ///     const bytes all = m.backend().capacity(tier::device);
