@@ -20,6 +20,7 @@ CLASSES = {"chunkmem::manager": ["manager/basic_manager.hpp"]}  # headers of cla
 NOT_RUN = {"chunkmem::configurator"}  # its examples are shown, and no test runs them yet
 USED = re.compile(r'#include "([\w.]+)[.]inc"')
 ATTRIBUTE = re.compile(r"\[\[.*?\]\]", re.DOTALL)
+TYPE = re.compile(r"(?:extern|class|struct|enum|concept|using|namespace|#)\b")
 NAME = re.compile(r"(\w+)\s*\(")
 
 
@@ -48,7 +49,8 @@ def without_template(text):
 def declared_below(lines, index):
     """The name of the function that is declared from this line on, or an empty text."""
     text = "\n".join(lines[index:index + 12]).split("\n\n")[0]
-    found = NAME.search(without_template(text))
+    text = without_template(text)
+    found = None if TYPE.match(text) else NAME.search(text)
     return found[1] if found else ""
 
 

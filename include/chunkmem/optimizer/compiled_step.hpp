@@ -21,8 +21,8 @@ namespace optimizer {
 ///
 /// A step with an optimizer or an executor of your own is compiled where it is called, as without this header.
 /// Figure: `house.compiled_o2_over_plain`.
-extern template class basic_adam<numerics::version_2>;
-extern template class basic_sgd<numerics::version_2>;
+extern template class basic_adam<numerics::version_3>;
+extern template class basic_sgd<numerics::version_3>;
 extern template step_outcome step(compiled_manager&, adam&, const step_options&, const serial&,
                                   compiled_manager::place_type);
 extern template step_outcome step(compiled_manager&, adam&, const step_options&, thread_pool&,
