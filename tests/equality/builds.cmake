@@ -40,9 +40,9 @@ file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/equality_builds")
 find_program(chunkmem_aarch64_compiler NAMES aarch64-linux-gnu-g++)
 find_program(chunkmem_qemu NAMES qemu-aarch64)
 set(arm_programs "")
-if(NOT chunkmem_aarch64_compiler OR NOT chunkmem_qemu)
-  chunkmem_skipped_test(equality.aarch64 "no aarch64-linux-gnu-g++ or no qemu-aarch64 was found (Debian: apt-get install \
-g++-aarch64-linux-gnu qemu-user)" LABELS figures)
+if(NOT chunkmem_aarch64_compiler OR NOT chunkmem_qemu OR NOT EXISTS /usr/aarch64-linux-gnu/lib/libstdc++.so.6)
+  chunkmem_skipped_test(equality.aarch64 "no aarch64-linux-gnu-g++ with its library in /usr/aarch64-linux-gnu or no qemu-aarch64 was found \
+(Debian: apt-get install g++-aarch64-linux-gnu qemu-user)" LABELS figures)
 else()
   foreach(flags IN ITEMS "-O2 -ffp-contract=fast" "-O1 -ffp-contract=off")
     chunkmem_build_of_bits(arm_programs "${chunkmem_aarch64_compiler}" "${flags}")
