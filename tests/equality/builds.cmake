@@ -12,8 +12,8 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   list(APPEND flag_sets "-O2 -march=native -ffp-contract=fast -mrecip")
 endif()
 
-# chunkmem_build_of_bits(<programs> <compiler> <flags>): builds.cpp by this compiler, appended to the list.
-function(chunkmem_build_of_bits programs compiler flags)
+# chunkmem_build_of_bits(<out> <compiler> <flags>): builds.cpp by this compiler, appended to the list.
+function(chunkmem_build_of_bits out compiler flags)
   cmake_path(GET compiler FILENAME build)
   string(MAKE_C_IDENTIFIER "bits_${build}_${flags}" build)
   set(program "${PROJECT_BINARY_DIR}/equality_builds/${build}")
@@ -24,8 +24,7 @@ function(chunkmem_build_of_bits programs compiler flags)
                              "-I${PROJECT_SOURCE_DIR}/tests" -MD -MF "${program}.d" -MT "${program}"
                              "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/builds.cpp" -o "${program}"
                      DEPENDS "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/builds.cpp" COMMAND_EXPAND_LISTS)
-  list(APPEND ${programs} "${program}")
-  set(${programs} "${${programs}}" PARENT_SCOPE)
+  set(${out} ${${out}} "${program}" PARENT_SCOPE)
 endfunction()
 
 set(programs "")
