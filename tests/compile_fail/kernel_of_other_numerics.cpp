@@ -23,4 +23,7 @@ struct any_launcher {
   {
   }
 };
-template class opt::device_step<older_adam, any_backend, any_launcher>;
+void update(opt::device_step<older_adam, any_backend, any_launcher>& step, const opt::parameter_bytes& all)
+{
+  step.update(all, chunkmem::group_id{0}, false);
+}
