@@ -51,9 +51,10 @@ def ways_of(root):
 
 
 def presets_of(root):
-    """Those that build something that no other one builds: not some of the tests alone."""
+    """Those that build something that no other one builds: not some of the tests alone, unless for another processor."""
     presets = json.loads((root / "CMakePresets.json").read_text(encoding="utf-8"))
-    some = {it["name"] for it in presets.get("configurePresets", ()) if "CHUNKMEM_ONLY_TESTS" in it.get("cacheVariables", ())}
+    some = {it["name"] for it in presets.get("configurePresets", ())
+            if "CHUNKMEM_ONLY_TESTS" in it.get("cacheVariables", ()) and "toolchainFile" not in it}
     return [it["name"] for it in presets["buildPresets"] if it["configurePreset"] not in some]
 
 

@@ -12,8 +12,8 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   list(APPEND flag_sets "-O2 -march=native -ffp-contract=fast -mrecip")
 endif()
 
-# chunkmem_build_of_bits(<programs> <compiler> <flags>): builds.cpp by this compiler, appended to the list.
-function(chunkmem_build_of_bits programs compiler flags)
+# chunkmem_build_of_bits(<out> <compiler> <flags>): builds.cpp by this compiler, appended to the list.
+function(chunkmem_build_of_bits out compiler flags)
   cmake_path(GET compiler FILENAME build)
   string(MAKE_C_IDENTIFIER "bits_${build}_${flags}" build)
   set(program "${PROJECT_BINARY_DIR}/equality_builds/${build}")
@@ -24,8 +24,7 @@ function(chunkmem_build_of_bits programs compiler flags)
                              "-I${PROJECT_SOURCE_DIR}/tests" -MD -MF "${program}.d" -MT "${program}"
                              "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/builds.cpp" -o "${program}"
                      DEPENDS "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/builds.cpp" COMMAND_EXPAND_LISTS)
-  list(APPEND ${programs} "${program}")
-  set(${programs} "${${programs}}" PARENT_SCOPE)
+  set(${out} ${${out}} "${program}" PARENT_SCOPE)
 endfunction()
 
 set(programs "")
@@ -40,9 +39,9 @@ file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/equality_builds")
 find_program(chunkmem_aarch64_compiler NAMES aarch64-linux-gnu-g++)
 find_program(chunkmem_qemu NAMES qemu-aarch64)
 set(arm_programs "")
-if(NOT chunkmem_aarch64_compiler OR NOT chunkmem_qemu)
-  chunkmem_skipped_test(equality.aarch64 "no aarch64-linux-gnu-g++ or no qemu-aarch64 was found (Debian: apt-get install \
-g++-aarch64-linux-gnu qemu-user)" LABELS figures)
+if(NOT chunkmem_aarch64_compiler OR NOT chunkmem_qemu OR NOT EXISTS /usr/aarch64-linux-gnu/lib/libstdc++.so.6)
+  chunkmem_skipped_test(equality.aarch64 "no aarch64-linux-gnu-g++ with its library in /usr/aarch64-linux-gnu or no qemu-aarch64 was found \
+(Debian: apt-get install g++-aarch64-linux-gnu qemu-user)" LABELS figures)
 else()
   foreach(flags IN ITEMS "-O2 -ffp-contract=fast" "-O1 -ffp-contract=off")
     chunkmem_build_of_bits(arm_programs "${chunkmem_aarch64_compiler}" "${flags}")

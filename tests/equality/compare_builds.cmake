@@ -4,6 +4,12 @@
 # Figure optimizer.aarch64_bits_equal_percent: of the builds for Arm, run by qemu, how many print those of the first of PROGRAMS.
 #   cmake -DPROGRAMS=<program> -DARM_PROGRAMS=<program;program...> -DQEMU=<qemu-aarch64> -P compare_builds.cmake
 cmake_minimum_required(VERSION 3.25)
+list(LENGTH PROGRAMS count)
+list(LENGTH ARM_PROGRAMS arm_count)
+math(EXPR all "${count} + ${arm_count}")
+if(count EQUAL 0 OR all LESS 2)
+  message(FATAL_ERROR "${count} builds for this processor and ${arm_count} for Arm: nothing to compare")
+endif()
 set(expected "")
 set(runs 0)
 set(equal 0)
@@ -44,10 +50,6 @@ foreach(program IN LISTS PROGRAMS ARM_PROGRAMS)
     endif()
   endforeach()
 endforeach()
-if(runs EQUAL 0)
-  message(FATAL_ERROR "no build to compare")
-endif()
-
 set(builds ${PROGRAMS})
 set(name bit_equal_builds_percent)
 set(test equality.builds)

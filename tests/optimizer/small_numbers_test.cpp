@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Version 2 of the numerics at the borders of the denormals: with flush mode and without, on each instruction set.
+// Versions 2 and 3 of the numerics at the borders of the denormals: with flush mode and without, on each set.
 #include <chunkmem/core/float_environment.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/element_pass.hpp>

@@ -495,7 +495,8 @@ TEST_CASE("each option of a step, and no other, makes another word, and is named
   const std::vector<float> rates{0.5F, 0.25F};
   CHECK(differences_of({}).empty());
   using enum optimizer::numerics;
-  CHECK(differences({}, optimizer::basic_adam<version_1>{}, {}, optimizer::adam{}) == strings{"numerics = 2"});
+  CHECK(differences({}, optimizer::basic_adam<version_1>{}, {}, optimizer::adam{}) == strings{"numerics = 3"});
+  CHECK(differences({}, optimizer::sgd{}, {}, optimizer::basic_sgd<version_2>{}) == strings{"numerics = 2"});
   CHECK(differences({}, optimizer::sgd{}, {}, optimizer::basic_sgd<version_1>{}) == strings{"numerics = 1"});
   CHECK(differences_of({.learning_rate = 0.5F}) == strings{"learning rate = 0.5"});
   CHECK(differences_of({.group_rates = rates}) ==

@@ -64,7 +64,9 @@ class NotRun(unittest.TestCase):
         presets = [{"name": name, "configurePreset": name} for name in ("test", "asan", "slow", "gpu")]
         presets.append({"name": "quick", "configurePreset": "quick"})  # tests of another one, so it is never named
         some = {"name": "quick", "cacheVariables": {"CHUNKMEM_ONLY_TESTS": "core"}}
-        self.write("CMakePresets.json", json.dumps({"buildPresets": presets, "configurePresets": [some]}))
+        presets.append({"name": "arm", "configurePreset": "arm"})  # the same tests for another processor
+        of_arm = {**some, "name": "arm", "toolchainFile": "arm.cmake"}
+        self.write("CMakePresets.json", json.dumps({"buildPresets": presets, "configurePresets": [some, of_arm]}))
         self.play("ctest", "while [ $# -gt 0 ]; do case $1 in --output-junit) cp given.xml \"$2\" ;;"
                   " --show-only*) cat commands.json ;; esac; shift; done")
         self.write("commands.json", json.dumps({"tests": [{"name": "a", "command": ["python3", "/x/tests/a/check.py"]}]}))
@@ -96,7 +98,7 @@ class NotRun(unittest.TestCase):
             *(case(f"gpu.{number}", "SKIPPED: no nvcc\n", "notrun") for number in range(6)),
             case("old", "\x01SKIPPED: x\nSKIPPED:\nexplicitly with message:\n  of Catch2 3\n"), case("silent", "", "notrun")))
         self.assertEqual(self.listed("test"), [
-            "ways to get chunkmem (docs/installing.md): CPM", "sh tests/run.sh asan slow gpu", "sh tools/site.sh --check",
+            "ways to get chunkmem (docs/installing.md): CPM", "sh tests/run.sh asan slow gpu arm", "sh tools/site.sh --check",
             "Conan 2 (consumers.conan): no conan <was> found", "installed (consumers.find_package): half of it",
             "gpu.0, gpu.1, gpu.2, gpu.3 and 2 more: no nvcc", "old: of Catch2 3", "silent: no reason was given"])
 
@@ -105,7 +107,7 @@ class NotRun(unittest.TestCase):
                                                      case("consumers.conan"), case("consumers.cpm")))
         self.write("build/asan/results.xml", results(case("threads", "SKIPPED: a sanitizer\n"), case("both", "SKIPPED: no tool\n"),
                                                      case("of_asan", "SKIPPED: alone\n"), case("broken", "SKIPPED: half\n", "fail")))
-        self.assertEqual(self.listed("test", "asan"), ["sh tests/run.sh slow gpu", "sh tools/site.sh --check", "both: no tool", "of_asan: alone"])
+        self.assertEqual(self.listed("test", "asan"), ["sh tests/run.sh slow gpu arm", "sh tools/site.sh --check", "both: no tool", "of_asan: alone"])
 
     def test_a_run_of_the_tests_ends_with_the_list(self):
         self.play("id", "echo 0")
@@ -120,14 +122,14 @@ class NotRun(unittest.TestCase):
         at = lines.index("chunkmem: not run here:")
         self.assertTrue(lines[at - 1].startswith("chunkmem: all passed in"), lines)
         self.assertEqual([line.strip() for line in lines[at + 1:]], ["ways to get chunkmem (docs/installing.md): installed, CPM",
-                         "sh tests/run.sh asan slow gpu", "sh tools/site.sh --check", "Conan 2 (consumers.conan): no conan"])
+                         "sh tests/run.sh asan slow gpu arm", "sh tools/site.sh --check", "Conan 2 (consumers.conan): no conan"])
 
 
 class OfThisTree(unittest.TestCase):
     def test_the_pages_have_ways_and_commands(self):
         answer = subprocess.run([sys.executable, "-B", ROOT / "cmake/not_run.py", "test"], capture_output=True, text=True, check=False)
         self.assertEqual(answer.returncode, 0, answer.stderr)
-        for word in ("sh tests/run.sh", "slow", "gpu", "bench", "sh tools/site.sh --check", "sudo sh tools/bare_roots.sh", "Conan 2"):
+        for word in ("sh tests/run.sh", "slow", "gpu", "bench", "aarch64", "sh tools/site.sh --check", "sudo sh tools/bare_roots.sh", "Conan 2"):
             self.assertIn(word, answer.stdout)
         self.assertNotIn("pre-commit", answer.stdout)
 

@@ -5,9 +5,11 @@
 #include <chunkmem/tensor/dtype.hpp>
 #include <support/catch.hpp>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <set>
 #include <utility>

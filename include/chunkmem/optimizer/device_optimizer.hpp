@@ -180,6 +180,7 @@ class device_step {
     if (index) launch_factors(group, memory_.ranges() + *index);
     const device_parameter it = on_device(all, is_overwritten);
     kernel_.with_arithmetic(group, [&]<class Work>(std::type_identity<Work>) {
+      detail::check_numerics<Kernel, Work>();
       launch(update_kernel<Work, factors_type>{it, memory_.state(), memory_.factors() + index_of(group), options_.seed,
                                                options_.clip.value});
     });

@@ -215,6 +215,7 @@ class device_updates {
                            factors_type{kernel.options(group), request.settings_of(all.tensor)}});
     const device_parameter it = on_device(all, false);
     kernel.with_arithmetic(group, [&]<class Work>(std::type_identity<Work>) {
+      detail::check_numerics<Kernel, Work>();
       launcher_(backend, agent::compute,
                 update_kernel<Work, factors_type>{it, state, factors, request.seed, request.transform.limit});
     });

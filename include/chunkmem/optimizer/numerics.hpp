@@ -40,6 +40,19 @@ template <class Work>
   requires requires { Work::rule; }
 inline constexpr numerics numerics_of<Work> = Work::rule;
 
+namespace detail {
+
+/// Nothing: a host and a device round by the same bits, or the program does not compile.
+template <class Kernel, class Work>
+consteval void check_numerics() noexcept
+{
+  static_assert(numerics_of<Kernel> == numerics_of<Work>,
+                "chunkmem: an optimizer kernel and its arithmetic on a device have different versions of the numerics "
+                "(give the kernel the member `static constexpr numerics rule` of the one whose arithmetic it takes)");
+}
+
+}  // namespace detail
+
 /// The version of the numerics, as the optimizers of this library put it into checkpoints: "adam/numerics".
 ///
 ///     numerics_record<numerics::version_3> record{false};

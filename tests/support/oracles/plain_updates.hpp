@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <limits>
 
-/// The updates of docs/numerics.md, version 2, element by element in plain code. Written from the page: no header of
-/// the library is included. Volatile, so that no compiler may contract.
+/// The updates of docs/numerics.md, versions 2 and 3, element by element in plain code. Written from the page: no
+/// header of the library is included. Volatile, so that no compiler may contract.
 namespace support::oracle {
 
 /// A magnitude below `least` as +0.
