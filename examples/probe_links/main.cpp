@@ -35,28 +35,25 @@ namespace configurator = chunkmem::configurator;
 
 constexpr int failure_code = 2;
 
-/// The open file and the machine's description. Rank 0 gets both before any rank measures.
-struct preparation {
-  std::optional<command_line::output_file<problem>> out;  // an old file stays until there is a new one
-  std::optional<chunkmem::workload::machine> machine;
-};
-
-preparation prepare(const options& chosen)
+/// The machine's description, on rank 0 before any rank measures. A file that cannot be written is said there too. It is
+/// not open meanwhile: a signal leaves none that is unfinished.
+std::optional<chunkmem::workload::machine> prepare(const options& chosen)
 {
-  preparation ready;
-  if (chosen.machine) ready.machine = chunkmem::workload::read_machine(chosen.machine->string());
-  ready.out.emplace("--out", chosen.out);
-  return ready;
+  std::optional<chunkmem::workload::machine> machine;
+  if (chosen.machine) machine = chunkmem::workload::read_machine(chosen.machine->string());
+  (void)command_line::output_file<problem>{"--out", chosen.out};
+  return machine;
 }
 
 /// The nodes with their numbers, on rank 0.
 std::vector<configurator::cluster_node> nodes_of(const process_group& all, const node_places& places,
-                                                 const options& chosen, const preparation& ready)
+                                                 const options& chosen,
+                                                 const std::optional<chunkmem::workload::machine>& machine)
 {
   std::vector<configurator::cluster_node> nodes;
   if (chosen.machine) {
     all.together([&] {
-      if (ready.machine) nodes = described_nodes(places, *ready.machine, chosen.device_bytes);
+      if (machine) nodes = described_nodes(places, *machine, chosen.device_bytes);
     });
     return nodes;
   }
@@ -91,25 +88,18 @@ configurator::cluster cluster_of(std::string name, std::vector<configurator::clu
   return whole;
 }
 
-configurator::cluster_sources sources_of(const options& chosen, const preparation& ready)
+configurator::cluster_sources sources_of(const options& chosen,
+                                         const std::optional<chunkmem::workload::machine>& machine)
 {
-  return {.nodes = ready.machine
-                       ? "the machine \"" + ready.machine->name + "\" of " + chosen.machine->filename().string() +
-                             ", which has the source of each number" +
-                             (chosen.device_bytes ? "; device_bytes: --device-bytes" : "")
-                       : measured_source + std::string{chosen.device_bytes ? "; device_bytes: --device-bytes" : ""},
+  return {.nodes = machine ? "the machine \"" + machine->name + "\" of " + chosen.machine->filename().string() +
+                                 ", which has the source of each number" +
+                                 (chosen.device_bytes ? "; device_bytes: --device-bytes" : "")
+                           : measured_source + std::string{chosen.device_bytes ? "; device_bytes: --device-bytes" : ""},
           .links = "measured by probe_links over MPI, " + std::to_string(chosen.rounds) + " messages of " +
                    std::to_string(chosen.size) +
                    " B, the median of each direction by itself while all devices of one node send to the other; "
                    "latency: half of "
                    "a round trip of empty messages; a node of one device has the rate of a copy to itself"};
-}
-
-void write(const options& chosen, preparation& ready, const configurator::cluster& whole)
-{
-  const std::string text = configurator::cluster_text(whole, sources_of(chosen, ready));
-  ready.out->text() << text;
-  ready.out->finish();
 }
 
 void run(const process_group& all, int count, const char* const* arguments)
@@ -122,19 +112,20 @@ void run(const process_group& all, int count, const char* const* arguments)
     return;
   }
   const node_places places = find_places(all, chosen.each_rank_a_node);
-  preparation ready;
+  std::optional<chunkmem::workload::machine> machine;
   all.together([&] {
-    if (all.rank() == 0) ready = prepare(chosen);
+    if (all.rank() == 0) machine = prepare(chosen);
   });
-  std::vector<configurator::cluster_node> nodes = nodes_of(all, places, chosen, ready);
+  std::vector<configurator::cluster_node> nodes = nodes_of(all, places, chosen, machine);
   const std::vector<double> records = records_of(all, places, chosen);
   all.together([&] {
     if (all.rank() != 0) return;
     const configurator::cluster whole =
         cluster_of(chosen.name, std::move(nodes), links_of(records, places.nodes(), chosen.size, chosen.rounds));
-    write(chosen, ready, whole);
+    const std::string text = configurator::cluster_text(whole, sources_of(chosen, machine));
+    command_line::write_file<problem>("--out", chosen.out, text);
     if (chosen.common.json)
-      std::fputs(cluster_text(whole, sources_of(chosen, ready)).c_str(), stdout);
+      std::fputs(text.c_str(), stdout);
     else
       print_links(stdout, whole);
     const std::string warning = warning_of(whole);
