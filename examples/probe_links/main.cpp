@@ -35,8 +35,8 @@ namespace configurator = chunkmem::configurator;
 
 constexpr int failure_code = 2;
 
-/// The machine's description, on rank 0 before any rank measures. A file that cannot be written is said there too. It is
-/// not open meanwhile: a signal leaves none that is unfinished.
+/// The machine's description, on rank 0 before any rank measures. A file that cannot be written is said there too. None
+/// is open while ranks measure, so a signal leaves no unfinished one.
 std::optional<chunkmem::workload::machine> prepare(const options& chosen)
 {
   std::optional<chunkmem::workload::machine> machine;
