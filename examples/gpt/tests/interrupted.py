@@ -55,7 +55,7 @@ def cases(programs, examples, launcher):
         Case("gpt of three stages", ["gpt", *STAGES, "--stages", "3", "--schedule", "2bw", *kept], True),
         Case("gpt of two stages with replicas", ["gpt", *STAGES, "--stages", "2", "--replicas", "2", "--schedule", "zb-v", *kept], True,
              is_quick=False),
-        Case("out_of_core", ["out_of_core", "--batch", "16", "--steps", "20"]),
+        Case("out_of_core", ["out_of_core", "--batch", "16", "--steps", "20"], is_quick=False),
         Case("configure", ["configure", "--cluster", f"{clusters}/one_slow_link.json", "--model", "PatrickStar/GPT2_1B", "--rows", "64",
                            "--schedules", "1f1b,zb-h1", "--plan", "FOLDER/best.plan"], is_quick=False),
         Case("max_model", ["max_model", "--machine", f"{machines}/v100_32_node.json", "--model", "GPT3_18B", "--csv", "FOLDER/rows.csv",
@@ -220,7 +220,8 @@ def main(programs, place, moments, launcher):
         expected = result_of(expected)
         for moment in range(moments):
             kind = "SIGUSR1" if case.launcher else kinds[(index + moment) % len(kinds)]
-            at = max(2 * SHORTEST, rng.uniform(0.3 if case.launcher else 0, 1) * seconds)  # a launcher first makes its processes
+            low = 0.3 if case.launcher or moments < FIGURE else 0  # a launcher first makes its processes, and a program its memory
+            at = max(2 * SHORTEST, rng.uniform(low, 1) * seconds)
             runs += 1
             try:
                 status = end_once(case, programs, folder, kind, at, expected)
