@@ -18,12 +18,17 @@ struct common_flags {
   [[nodiscard]] bool asks_only() const noexcept { return help || version; }
 };
 
+/// "0.1.0"
+[[nodiscard]] inline std::string version_number()
+{
+  constexpr int version = CHUNKMEM_VERSION;
+  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
 /// "gpt 0.1.0 (chunkmem)": the text of --version.
 [[nodiscard]] inline std::string version_text(std::string_view program)
 {
-  constexpr int version = CHUNKMEM_VERSION;
-  return std::string{program} + " " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) +
-         "." + std::to_string(version % 100) + " (chunkmem)\n";
+  return std::string{program} + " " + version_number() + " (chunkmem)\n";
 }
 
 }  // namespace command_line

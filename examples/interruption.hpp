@@ -23,8 +23,7 @@ class interruption {
  public:
   static void listen() noexcept
   {
-    for (const int number : {SIGINT, SIGTERM, SIGUSR1})
-      if (std::signal(number, note_signal_of_end) == SIG_IGN) std::signal(number, SIG_IGN);
+    for (const int number : numbers) hand_to(number, note_signal_of_end);
   }
   /// The number of the signal that came, 0 where none has.
   [[nodiscard]] static int signal() noexcept { return noted(); }
@@ -35,6 +34,22 @@ class interruption {
     return number == SIGINT ? "SIGINT" : number == SIGTERM ? "SIGTERM" : "SIGUSR1";
   }
 
+  /// Notes a signal and gives all of them back to the system. For the handler: it calls async-signal-safe functions
+  /// alone.
+  static void note(int number) noexcept
+  {
+    noted() = number;
+    for (const int each : numbers) hand_to(each, SIG_DFL);
+  }
+
+ private:
+  static constexpr int numbers[] = {SIGINT, SIGTERM, SIGUSR1};
+
+  static void hand_to(int number, void (*handler)(int)) noexcept
+  {
+    struct sigaction now = {};
+    if (sigaction(number, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) std::signal(number, handler);
+  }
   [[nodiscard]] static std::atomic<int>& noted() noexcept
   {
     static constinit std::atomic<int> number{0};
@@ -58,6 +73,5 @@ inline void expect_no_signal()
 
 extern "C" inline void note_signal_of_end(int number)
 {
-  command_line::interruption::noted() = number;
-  for (const int each : {SIGINT, SIGTERM, SIGUSR1}) std::signal(each, SIG_DFL);
+  command_line::interruption::note(number);
 }

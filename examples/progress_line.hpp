@@ -19,6 +19,12 @@ namespace command_line {
   return ::isatty(fileno(out)) == 1 && ::isatty(STDERR_FILENO) == 1;
 }
 
+/// Erases the line of progress that stands at a terminal, before something else is said there.
+inline void erase_line(std::FILE* out) noexcept
+{
+  if (is_terminal(out)) std::fputs("\r\x1b[K", out);
+}
+
 /// One line on standard error that says how far some work is. It is written over, and erased at the end. Work of less
 /// than two seconds has none, and neither has a pipe or a file.
 ///
@@ -54,7 +60,7 @@ class progress_line {
   }
   void erase() noexcept
   {
-    if (std::exchange(is_there_, false)) std::fputs("\r\x1b[K", stderr);
+    if (std::exchange(is_there_, false)) erase_line(stderr);
   }
 
  private:

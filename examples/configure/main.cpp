@@ -170,8 +170,9 @@ int run(const options& chosen)
   if (signal == 0 ? !found.best.empty() : has_plan_to_run(found)) write_files(chosen, of, found);
   if (signal != 0) {
     std::cout.flush();
-    std::fprintf(stderr, "configure: ended by %s: these are the best plans so far (a search begins anew)\n",
-                 command_line::interruption::name(signal).c_str());
+    std::fprintf(stderr, "configure: ended by %s: %s (a search begins anew)\n",
+                 command_line::interruption::name(signal).c_str(),
+                 found.best.empty() ? "nothing was found yet" : "these are the best plans so far");
     return command_line::interruption::exit_status(signal);
   }
   return found.best.empty() ? EXIT_FAILURE : EXIT_SUCCESS;

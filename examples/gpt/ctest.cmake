@@ -219,10 +219,14 @@ elseif(gpt_python)
   chunkmem_test(example.gpt.tensorboard LABELS example TIMEOUT 120
                 COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/tests/tensorboard.sh" $<TARGET_FILE:gpt> "${PROJECT_BINARY_DIR}/gpt_tensorboard"
                         "${gpt_python}" "${PROJECT_SOURCE_DIR}/tools/metrics_to_tensorboard.py")
+  set(gpt_launcher "")
+  if(gpt_launches)
+    set(gpt_launcher ${chunkmem_mpi_launcher})
+  endif()
   set(gpt_interrupted "${gpt_python}" "${CMAKE_CURRENT_LIST_DIR}/tests/interrupted.py" $<TARGET_FILE_DIR:gpt>)
   chunkmem_test(example.interrupted LABELS example TIMEOUT 300 COMMAND ${gpt_interrupted} "${PROJECT_BINARY_DIR}/interrupted" 1)
   chunkmem_test(example.interrupted.slow LABELS slow figures TIMEOUT 3600
-                COMMAND ${gpt_interrupted} "${PROJECT_BINARY_DIR}/interrupted_slow" 10 $<$<BOOL:${gpt_launches}>:${chunkmem_mpi_launcher}>)
+                COMMAND ${gpt_interrupted} "${PROJECT_BINARY_DIR}/interrupted_slow" 10 ${gpt_launcher})
   set_property(TEST example.interrupted.slow APPEND PROPERTY ENVIRONMENT ${gpt_mpi_environment})
 else()
   foreach(name IN ITEMS example.gpt.metrics example.gpt.tensorboard example.interrupted example.interrupted.slow)

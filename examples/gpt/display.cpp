@@ -89,11 +89,6 @@ void tier_line(std::FILE* out, const char* name, bytes peak, bytes capacity)
 
 display::display(std::FILE* out) : out_{out}, terminal_{command_line::is_terminal(out)} {}
 
-void display::erase_progress() const
-{
-  if (terminal_) std::fputs("\r\x1b[K", out_);
-}
-
 void display::header(const options& chosen, const training_text& text, const memory_budget& budget, bytes chunk) const
 {
   const extents& size = chosen.size;
@@ -133,14 +128,14 @@ void display::memory_made(double seconds) const
 
 void display::note(const char* what, float loss) const
 {
-  erase_progress();
+  command_line::erase_line(out_);
   std::fprintf(out_, "%s loss %.9g\n", what, static_cast<double>(loss));
   std::fflush(out_);
 }
 
 void display::step(const step_figures& figures) const
 {
-  erase_progress();
+  command_line::erase_line(out_);
   const double moved = static_cast<double>((figures.loaded + figures.written_back).count()) / (1024.0 * 1024.0);
   std::fprintf(out_, "step %zu/%zu  loss %.9g  lr %.3g  %.0f tokens/s  moved %.1f MiB", figures.number, figures.steps,
                static_cast<double>(figures.loss), static_cast<double>(figures.learning_rate), figures.tokens_per_second,
@@ -155,7 +150,7 @@ void display::noise(std::size_t step, const chunkmem::activation::sampling_repor
 {
   std::uint64_t steps = 0;
   for (const auto& it : of.inputs) steps = std::max(steps, it.steps);
-  erase_progress();
+  command_line::erase_line(out_);
   std::fprintf(out_, "noise of sampled gradients, mean of %" PRIu64 " steps before step %zu\n", steps, step + 1);
   std::fprintf(out_, "  %-20s %8s %12s %14s %12s %10s %10s\n", "input", "ratio", "saved", "noise/signal", "deviation",
                "spent", "products");
@@ -176,7 +171,7 @@ void display::noise(std::size_t step, const chunkmem::activation::sampling_repor
 
 void display::closing(const options& chosen, const memory_figures& figures) const
 {
-  erase_progress();
+  command_line::erase_line(out_);
   std::fprintf(out_, "\nmemory           peak     capacity\n");
   tier_line(out_, "device", figures.device_peak, figures.device_capacity);
   tier_line(out_, "host", figures.host_peak, figures.host_capacity);
@@ -212,7 +207,7 @@ void display::sample(std::string_view prompt, std::string_view written) const
 
 void display::line(std::string_view text) const
 {
-  erase_progress();
+  command_line::erase_line(out_);
   std::fprintf(out_, "%.*s\n", static_cast<int>(text.size()), text.data());
   std::fflush(out_);
 }

@@ -83,8 +83,6 @@ class display {
  private:
   std::FILE* out_;
   bool terminal_;
-
-  void erase_progress() const;
 };
 
 }  // namespace gpt

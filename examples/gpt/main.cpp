@@ -2,6 +2,7 @@
 // Trains a small GPT on real text in a quarter of the device memory it needs, and can prove that nothing changed.
 
 #include "../interruption.hpp"
+#include "../progress_line.hpp"
 #include "forecast.hpp"
 #include "planned_grid.hpp"
 #include "profile.hpp"
@@ -63,6 +64,7 @@ try {
   return run<training_on_host<manager>>(chosen);
 } catch (const std::exception& failure) {
   std::fflush(stdout);
+  command_line::erase_line(stderr);
   std::fprintf(stderr, "gpt: %s\n", failure.what());
   return 2;
 }

@@ -608,6 +608,7 @@ options parse_options(int count, const char* const* arguments, program whose)
 {
   raw_options raw;
   options out;
+  out.whose = whose;
   CLI::App app;
   declare(app, whose, raw, out);
   command_line::read<problem>(app, count, arguments);
@@ -631,8 +632,10 @@ options parse_options(int count, const char* const* arguments, program whose)
   if (!raw.trace.empty()) out.trace = raw.trace;
   if (!raw.report.empty()) out.report = raw.report;
   if (!raw.metrics.empty()) out.metrics = raw.metrics;
-  out.asks_norm = out.metrics && whose == program::gpt;
   if (!raw.exported.empty()) out.exported = raw.exported;
+  for (const auto& other : {out.trace, out.report, out.exported})
+    if (out.metrics && other && out.metrics->lexically_normal() == other->lexically_normal())
+      throw problem{"--metrics '" + raw.metrics + "' is the file of another option too (choose another file)"};
   if (!raw.checkpoint.empty()) out.checkpoint = raw.checkpoint;
   if (!raw.resume.empty()) out.resume = raw.resume;
   check_ranks(raw, whose, out);
@@ -649,9 +652,9 @@ std::string help_text(program whose)
   const bool is_cuda = whose == program::gpt_cuda;
   CLI::App app{is_cuda ? "Trains a GPT on text, byte by byte, on a GPU with less memory than it needs."
                        : "Trains a small GPT on text, byte by byte, in less device memory than it needs.",
-               is_cuda ? "gpt_cuda" : "gpt"};
+               name_of(whose)};
   declare(app, whose, raw, out);
-  const std::string name = is_cuda ? "gpt_cuda" : "gpt";
+  const std::string name = name_of(whose);
   app.footer("Examples:\n  " + name + " --verify\n  " + name +
              " --text FOLDER --steps 400 --resume saved --checkpoint saved --metrics metrics.jsonl\n"
              "Ctrl-C and SIGTERM end the step and save it; the same command goes on there.");

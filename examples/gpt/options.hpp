@@ -29,9 +29,14 @@ enum class update_choice : std::uint8_t { placement, cpu, gpu };
 enum class update_time : std::uint8_t { at_once, late, early, measured };
 /// Who reads a command line: the trainer on the CPU, or that on a GPU, which has options and defaults of its own.
 enum class program : std::uint8_t { gpt, gpt_cuda };
+[[nodiscard]] constexpr const char* name_of(program whose) noexcept
+{
+  return whose == program::gpt_cuda ? "gpt_cuda" : "gpt";
+}
 
 /// What the command line says. What it leaves out has a default that works.
 struct options {
+  program whose = program::gpt;
   std::optional<chunkmem::bytes> device_memory;  ///< else a quarter of what the training needs
   std::optional<chunkmem::bytes> host_memory;    ///< else what the training needs
   std::optional<chunkmem::bytes> chunk_bytes;    ///< else what leaves the least room unused
@@ -61,7 +66,6 @@ struct options {
   update_choice update = update_choice::placement;  ///< of gpt_cuda
   update_time when = update_time::at_once;          ///< of gpt
   float clip = 0.0f;                                ///< largest norm of all gradients of a step; 0: any
-  bool asks_norm = false;                           ///< of gpt: --metrics has it, so it is known without a clip too
   std::optional<unsigned> threads;  ///< of the update; else as many as the machine runs at once, 8 at most
   std::optional<std::filesystem::path> text, trace, report, metrics, exported;
   std::optional<std::filesystem::path> checkpoint, resume;  ///< folders
@@ -86,11 +90,17 @@ struct options {
   command_line::common_flags common;
 };
 
+/// Metrics of gpt have the norm of all gradients, so it is known without a clip too.
+[[nodiscard]] inline bool asks_norm(const options& chosen) noexcept
+{
+  return chosen.metrics && chosen.whose == program::gpt;
+}
+
 /// The norm that gradients are clipped to. Where only its number is asked for, it is one that nothing exceeds: every
 /// finite gradient keeps its bits.
-[[nodiscard]] constexpr float clip_of(const options& chosen) noexcept
+[[nodiscard]] inline float clip_of(const options& chosen) noexcept
 {
-  return chosen.clip > 0 || !chosen.asks_norm ? chosen.clip : std::numeric_limits<float>::max();
+  return chosen.clip > 0 || !asks_norm(chosen) ? chosen.clip : std::numeric_limits<float>::max();
 }
 
 /// Several ranks train, threads or processes.

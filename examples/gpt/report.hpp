@@ -22,12 +22,10 @@ inline void write_report(std::ostream& out, const options& chosen, const trainin
                          const std::string& memory, const std::string& noise = {})
 {
   using namespace command_line;
-  std::string version = version_text("");
-  version = version.substr(1, version.find(' ', 1) - 1);
   char hash[24];
   std::snprintf(hash, sizeof hash, "%016llx", static_cast<unsigned long long>(result.parameter_hash));
-  out << "{\n\"program\": \"gpt\",\n\"version\": " << json_quoted(version) << ",\n\"steps\": " << result.steps
-      << ",\n\"of\": " << chosen.steps
+  out << "{\n\"program\": " << json_quoted(name_of(chosen.whose)) << ",\n\"version\": " << json_quoted(version_number())
+      << ",\n\"steps\": " << result.steps << ",\n\"of\": " << chosen.steps
       << ",\n\"ended_by\": " << (result.signal == 0 ? "null" : json_quoted(interruption::name(result.signal)))
       << ",\n\"losses\": " << json_list(result.losses, [](float loss) { return json_number(loss); })
       << ",\n\"parameter_hash\": \"" << hash << "\",\n\"memory\": " << memory;

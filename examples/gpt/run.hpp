@@ -114,7 +114,7 @@ template <class Trainer>
   known.written_back = after.written_back - before.written_back;
   known.device_peak = after.peak[chunkmem::tier::device];
   if constexpr (requires { trainer.norm(); })
-    if (chosen.clip > 0 || chosen.asks_norm) known.norm = trainer.norm();
+    if (chosen.clip > 0 || asks_norm(chosen)) known.norm = trainer.norm();
   return known;
 }
 

@@ -2,6 +2,7 @@
 // Trains a GPT on real text on a GPU that has a quarter of the memory it needs, and can prove that nothing changed.
 
 #include "../interruption.hpp"
+#include "../progress_line.hpp"
 #include "cuda_math.hpp"
 #include "nccl_ranks.hpp"
 #include "program.hpp"
@@ -70,6 +71,7 @@ try {
   return run<training>(chosen);
 } catch (const std::exception& failure) {
   std::fflush(stdout);
+  command_line::erase_line(stderr);
   std::fprintf(stderr, "gpt_cuda: %s\n", failure.what());
   return 2;
 }

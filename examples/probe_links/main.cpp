@@ -36,28 +36,25 @@ namespace configurator = chunkmem::configurator;
 
 constexpr int failure_code = 2;
 
-/// The open file and the machine's description. Rank 0 gets both before any rank measures.
-struct preparation {
-  std::optional<command_line::output_file<problem>> out;  // an old file stays until there is a new one
-  std::optional<chunkmem::workload::machine> machine;
-};
-
-preparation prepare(const options& chosen)
+/// The machine's description, on rank 0 before any rank measures. A file that cannot be written is said there too. None
+/// is open while ranks measure, so a signal leaves no unfinished one.
+std::optional<chunkmem::workload::machine> prepare(const options& chosen)
 {
-  preparation ready;
-  if (chosen.machine) ready.machine = chunkmem::workload::read_machine(chosen.machine->string());
-  ready.out.emplace("--out", chosen.out);
-  return ready;
+  std::optional<chunkmem::workload::machine> machine;
+  if (chosen.machine) machine = chunkmem::workload::read_machine(chosen.machine->string());
+  (void)command_line::output_file<problem>{"--out", chosen.out};
+  return machine;
 }
 
 /// The nodes with their numbers, on rank 0.
 std::vector<configurator::cluster_node> nodes_of(const process_group& all, const node_places& places,
-                                                 const options& chosen, const preparation& ready)
+                                                 const options& chosen,
+                                                 const std::optional<chunkmem::workload::machine>& machine)
 {
   std::vector<configurator::cluster_node> nodes;
   if (chosen.machine) {
     all.together([&] {
-      if (ready.machine) nodes = described_nodes(places, *ready.machine, chosen.device_bytes);
+      if (machine) nodes = described_nodes(places, *machine, chosen.device_bytes);
     });
     return nodes;
   }
@@ -99,27 +96,21 @@ configurator::cluster cluster_of(std::string name, std::vector<configurator::clu
   return whole;
 }
 
-configurator::cluster_sources sources_of(const options& chosen, const preparation& ready)
+configurator::cluster_sources sources_of(const options& chosen,
+                                         const std::optional<chunkmem::workload::machine>& machine)
 {
   const std::string own = chosen.device_bytes ? "; device_bytes: --device-bytes" : "";
   const std::string ports = "; rates of ports: measured by probe_links over MPI, of several flows at the same time";
   return {
-      .nodes = (ready.machine ? "the machine \"" + ready.machine->name + "\" of " +
-                                    chosen.machine->filename().string() + ", which has the source of each number"
-                              : std::string{measured_source}) +
+      .nodes = (machine ? "the machine \"" + machine->name + "\" of " + chosen.machine->filename().string() +
+                              ", which has the source of each number"
+                        : std::string{measured_source}) +
                own + ports,
       .links = "measured by probe_links over MPI, " + std::to_string(chosen.rounds) + " messages of " +
                std::to_string(chosen.size) +
                " B, the median of each direction by itself: of a lone flow between two nodes, and of pairs of devices "
                "inside a node; latency: half of a round trip of empty messages; a node of one device has the rate of "
                "a copy to itself"};
-}
-
-void write(const options& chosen, preparation& ready, const configurator::cluster& whole)
-{
-  const std::string text = configurator::cluster_text(whole, sources_of(chosen, ready));
-  ready.out->text() << text;
-  ready.out->finish();
 }
 
 void run(const process_group& all, int count, const char* const* arguments)
@@ -132,11 +123,11 @@ void run(const process_group& all, int count, const char* const* arguments)
     return;
   }
   const node_places places = find_places(all, chosen.each_rank_a_node);
-  preparation ready;
+  std::optional<chunkmem::workload::machine> machine;
   all.together([&] {
-    if (all.rank() == 0) ready = prepare(chosen);
+    if (all.rank() == 0) machine = prepare(chosen);
   });
-  const std::vector<configurator::cluster_node> nodes = nodes_of(all, places, chosen, ready);
+  const std::vector<configurator::cluster_node> nodes = nodes_of(all, places, chosen, machine);
   const std::vector<double> records = records_of(all, places, chosen);
   const std::vector<double> port_records = port_records_of(all, places, chosen);
   all.together([&] {
@@ -144,9 +135,10 @@ void run(const process_group& all, int count, const char* const* arguments)
     const configurator::cluster whole = cluster_of(
         chosen.name, with_ports(nodes, port_rates_of(port_records, places.nodes(), chosen.size, chosen.rounds)),
         links_of(records, places.nodes(), chosen.size, chosen.rounds));
-    write(chosen, ready, whole);
+    const std::string text = configurator::cluster_text(whole, sources_of(chosen, machine));
+    command_line::write_file<problem>("--out", chosen.out, text);
     if (chosen.common.json)
-      std::fputs(cluster_text(whole, sources_of(chosen, ready)).c_str(), stdout);
+      std::fputs(text.c_str(), stdout);
     else
       print_links(stdout, whole);
     const std::string warning = warning_of(whole);

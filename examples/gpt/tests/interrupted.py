@@ -16,6 +16,7 @@ import os
 import pty
 import random
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -23,6 +24,7 @@ import sys
 import time
 
 PATIENCE = 300  # seconds of one run
+SHORTEST = 0.001  # seconds after which a run is ended
 FIGURE = 10  # moments from which on a figure is written
 SMALL = "--layers 2 --width 32 --heads 2 --context 32 --batch 2 --steps 30 --threads 1 --every 12".split()
 STAGES = "--layers 4 --width 32 --heads 2 --context 32 --batch 2 --steps 8 --microbatches 4 --threads 1 --every 5 --precision bf16".split()
@@ -53,7 +55,7 @@ def cases(programs, examples, launcher):
         Case("gpt of three stages", ["gpt", *STAGES, "--stages", "3", "--schedule", "2bw", *kept], True),
         Case("gpt of two stages with replicas", ["gpt", *STAGES, "--stages", "2", "--replicas", "2", "--schedule", "zb-v", *kept], True,
              is_quick=False),
-        Case("out_of_core", ["out_of_core", "--batch", "16", "--steps", "20"]),
+        Case("out_of_core", ["out_of_core", "--batch", "16", "--steps", "20"], is_quick=False),
         Case("configure", ["configure", "--cluster", f"{clusters}/one_slow_link.json", "--model", "PatrickStar/GPT2_1B", "--rows", "64",
                            "--schedules", "1f1b,zb-h1", "--plan", "FOLDER/best.plan"], is_quick=False),
         Case("max_model", ["max_model", "--machine", f"{machines}/v100_32_node.json", "--model", "GPT3_18B", "--csv", "FOLDER/rows.csv",
@@ -100,11 +102,11 @@ def end_in_pipe(command, seconds, number):
     return process.returncode, text.decode(errors="replace")
 
 
-def end_at_terminal(command, seconds):
-    """The same by Ctrl-C."""
+def end_at_terminal(command, seconds, prepare=default_signals):
+    """The same by Ctrl-C. `prepare` is called in the new process."""
     process, terminal = pty.fork()
     if process == 0:
-        default_signals()
+        prepare()
         os.execv(command[0], command)
     os.set_blocking(terminal, False)
     begin, has_sent, text = time.monotonic(), False, b""
@@ -140,7 +142,7 @@ def lines_of_terminal(text):
         yield seen
 
 
-SENTENCES = re.compile(r"(^|.)(?:step \d+/\d+ |saved generation|resumed from|nothing to resume|ended by|held-out loss)")
+SENTENCES = re.compile(r"(^|.)(?:step \d+/\d+ |saved generation|resumed from|nothing to resume|ended by|held-out loss|gpt: )")
 
 
 def check_lines(text, is_terminal):
@@ -152,17 +154,33 @@ def check_lines(text, is_terminal):
             raise Mistake(f"two sentences in a line: {line!r}")
 
 
+def check_failed_save(programs, folder):
+    """A save that fails is a sentence in a line of its own, at a terminal too."""
+    def small_files():
+        default_signals()
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+    status, text = end_at_terminal([os.path.join(programs, "gpt"), *SMALL, "--checkpoint", folder], PATIENCE, small_files)
+    if status != 2 or "\x1b[Kgpt: " not in text:
+        raise Mistake(f"exit status {status} of a save that fails: {text[-300:]!r}")
+    check_lines(text, True)
+
+
 def result_of(found):
     return {name: value for name, value in found.items() if name not in MEASURED}
 
 
 def end_once(case, programs, folder, kind, seconds, expected):
-    """Ends a run at a moment, and starts it again. @return its exit status"""
-    shutil.rmtree(folder, ignore_errors=True)
-    os.makedirs(folder)
+    """Ends a run at a moment, and starts it again. A run that was over by then is tried again with half the time: the machine may have
+    been slower before. @return its exit status: 0 where no moment was early enough"""
     command = case.command(programs, folder)
     number = signal.SIGINT if kind == "Ctrl-C" else signal.Signals[kind]
-    status, text = end_at_terminal(command, seconds) if kind == "Ctrl-C" else end_in_pipe(command, seconds, number)
+    status = 0
+    while status == 0 and seconds > SHORTEST:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.makedirs(folder)
+        status, text = end_at_terminal(command, seconds) if kind == "Ctrl-C" else end_in_pipe(command, seconds, number)
+        seconds /= 2
     if status not in (0, 128 + number, -number):
         raise Mistake(f"exit status {status}: {text[-500:]}")
     check_lines(text, kind == "Ctrl-C")
@@ -202,20 +220,26 @@ def main(programs, place, moments, launcher):
         expected = result_of(expected)
         for moment in range(moments):
             kind = "SIGUSR1" if case.launcher else kinds[(index + moment) % len(kinds)]
-            at = rng.uniform(0.3 if case.launcher else 0, 1) * seconds  # a launcher first makes its processes
+            low = 0.3 if case.launcher or moments < FIGURE else 0  # a launcher first makes its processes, and a program its memory
+            at = max(2 * SHORTEST, rng.uniform(low, 1) * seconds)
             runs += 1
             try:
                 status = end_once(case, programs, folder, kind, at, expected)
-                went_on += 1
+                runs -= status == 0  # nobody ended it
+                went_on += status != 0
                 print(f"{case.name}: {kind} after {at:.2f} of {seconds:.2f} s, exit status {status}, went on", flush=True)
             except Mistake as mistake:
                 print(f"FAILED: {case.name}: {kind} after {at:.2f} of {seconds:.2f} s: {mistake}", flush=True)
-    percent = 100.0 * went_on / runs
-    print(f"{went_on} of {runs} runs went on to the same result")
+    try:
+        check_failed_save(programs, os.path.join(place, "failed"))
+    except Mistake as mistake:
+        print(f"FAILED: {mistake}")
+        return 1
+    print(f"{went_on} of {runs} runs that were ended went on to the same result")
     figures = os.environ.get("CHUNKMEM_FIGURES")
-    if figures and moments >= FIGURE:
-        record = {"name": "edge.interrupted_runs_resumed_percent", "value": percent, "unit": "%", "relation": "==", "bound": 100,
-                  "command": "python3 examples/gpt/tests/interrupted.py build/test/bin build/test/interrupted 10"}
+    if figures and moments >= FIGURE and runs:
+        record = {"name": "edge.interrupted_runs_resumed_percent", "value": 100.0 * went_on / runs, "unit": "%", "relation": "==", "bound": 100,
+                  "command": "ctest --preset slow -R example.interrupted"}
         with open(os.path.join(figures, "interrupted.json"), "w", encoding="utf-8") as file:
             json.dump([record], file)
     return 0 if went_on == runs else 1

@@ -2,12 +2,14 @@
 #include "options.hpp"
 
 #include "problem.hpp"
+#include "report.hpp"
 #include "size_text.hpp"
 
 #include <support/catch.hpp>
 
 #include <algorithm>
 #include <limits>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -277,9 +279,24 @@ TEST_CASE("a version is asked for without other options, and metrics ask for a n
   CHECK(gpt::clip_of(measured) == std::numeric_limits<float>::max());
   CHECK(gpt::clip_of(parse({"--metrics", "lines.jsonl", "--clip", "2"})) == 2.0f);
   CHECK(gpt::clip_of(parse({})) == 0.0f);
-  CHECK_FALSE(
-      gpt::parse_options(2, std::vector<const char*>{"--metrics", "x"}.data(), gpt::program::gpt_cuda).asks_norm);
+  const gpt::options on_gpu =
+      gpt::parse_options(2, std::vector<const char*>{"--metrics", "x"}.data(), gpt::program::gpt_cuda);
+  CHECK(gpt::clip_of(on_gpu) == 0.0f);
   CHECK_THAT(refusal({"--write-model", "m.json", "--metrics", "x"}), ContainsSubstring("--metrics does not go with"));
+}
+
+TEST_CASE("the file of metrics is no other file of the run", "[gpt]")
+{
+  for (const char* other : {"--report", "--trace", "--export"})
+    CHECK_THAT(refusal({"--metrics", "out.json", other, "./out.json"}), ContainsSubstring("--metrics 'out.json' is"));
+  CHECK(parse({"--metrics", "lines.jsonl", "--report", "out.json"}).report == "out.json");
+}
+
+TEST_CASE("a report names the program that trained", "[gpt]")
+{
+  std::ostringstream text;
+  gpt::write_report(text, gpt::parse_options(0, nullptr, gpt::program::gpt_cuda), {}, "{}");
+  CHECK_THAT(text.str(), ContainsSubstring("\"program\": \"gpt_cuda\",\n\"version\": \""));
 }
 
 TEST_CASE("a forecast is for ranks that train, and has a rate of its own", "[gpt]")
