@@ -60,7 +60,7 @@ rates() { sed -n "s|^step [4-9]/$1 .* \([0-9.]*\) tokens/s .*|\1|p" "$2"; }
 
 echo "nodes: $CHUNKMEM_NODES"
 on_nodes "$programs/probe_links" --out "$folder/probed.json" --size 1048576 --rounds 5 >"$folder/probed.txt"
-head -22 "$folder/probed.txt"
+head -28 "$folder/probed.txt" # and rates of ports
 # The rate of passes of each node, in the operations that the configurator counts.
 # shellcheck disable=SC2016,SC2086
 on_nodes sh -c 'out=$1; shift; exec "$@" >"$out.$OMPI_COMM_WORLD_RANK"' sh "$folder/alone" "$programs/gpt" $model --batch 8 \
@@ -75,7 +75,7 @@ for node in 0 1 2 3; do
 done >"$folder/rates.txt"
 echo "ranks alone compute $(tr '\n' ' ' <"$folder/rates.txt")operations a second"
 awk 'NR == FNR { rate[FNR - 1] = $1; next }
-     match($0, /^    "node-[0-9]+"/) { node = substr($0, 11, RLENGTH - 11) }
+     match($0, /^    "node-[0-9]+(-port-[0-9]+)?"/) { node = substr($0, 1, RLENGTH - 1); sub(/.*-/, "", node) }
      /"device_flops_per_second"/ { sub(/"value": [^,]*/, "\"value\": " rate[node]) }
      { print }' "$folder/rates.txt" "$folder/probed.json" >"$folder/cluster.json"
 # shellcheck disable=SC2086

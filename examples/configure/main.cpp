@@ -111,8 +111,8 @@ void write_files(const options& chosen, const subject& of, const configurator::p
   const auto best = first_to_run(found);
   if (best == found.best.end())
     throw problem{
-        "no plan that was found can be run yet: all of them have ranks that share layers, stages with unequal numbers "
-        "of layers, or ZeRO 0 (try --without-tensor-parallelism --without-cuts, and no --with-zero-0)"};
+        "no plan that was found can be run yet: all have ranks that share layers, cuts, or ZeRO 0 (try "
+        "--without-tensor-parallelism --without-cuts, and no --with-zero-0)"};
   const configurator::plan_subject subject = subject_of(of.model, of.whole);
   if (chosen.plan) write_file("--plan", *chosen.plan, plan_text(best->plan, subject));
   if (chosen.plans) {

@@ -488,6 +488,7 @@ void check_profile(const raw_options& raw, const options& chosen)
   if (!chosen.plan) refuse({{"--profile", raw.profile}}, " goes with --plan alone");
   if (!chosen.write_profile) return refuse({{"--kind", raw.kind}}, " goes with --write-profile alone");
   refuse({{"--plan", raw.plan},
+          {"--write-model", raw.write_model},
           {"--stages", raw.stages},
           {"--ranks", raw.ranks},
           {"--shard", raw.shard},
@@ -495,6 +496,9 @@ void check_profile(const raw_options& raw, const options& chosen)
           {"--update", raw.update},
           {"--device-memory", raw.device_memory},
           {"--host-memory", raw.host_memory},
+          {"--steps", raw.steps},
+          {"--trace", raw.trace},
+          {"--report", raw.report},
           {"--lora", raw.lora},
           {"--checkpoint", raw.checkpoint},
           {"--resume", raw.resume}},

@@ -52,7 +52,6 @@ struct port_flow {
 /// run.
 class port_probe {
  public:
-  /// @throws std::bad_alloc   there is no room for pieces
   port_probe(const process_group& all, const node_places& places, std::uint64_t size, std::uint32_t rounds)
       : all_{&all}, places_{&places}, piece_{piece_of(size)}, pieces_{pieces_of(rounds)}
   {
@@ -65,7 +64,8 @@ class port_probe {
     return rounds * static_cast<std::uint32_t>(parts);
   }
 
-  /// Every rank makes this call. @return   numbers for port_rates, of the flows that this rank timed
+  /// Every rank makes this call. @return   numbers for port_rates_of, of the flows that this rank timed
+  /// @throws std::bad_alloc   there is no room for pieces
   [[nodiscard]] std::vector<double> measure()
   {
     std::vector<double> records;

@@ -305,6 +305,33 @@ TEST_CASE("a search cuts a profile where stages take equal times", "[configurato
   CHECK(cut.bound <= cut.time.step * (1 + 1e-12));
 }
 
+TEST_CASE("a degree that one kind of devices lacks takes no other plans from a search", "[configurator]")
+{
+  cluster whole = nodes(2, 4);
+  whole.nodes[1].kind = "slow";
+  model_profile part = table_layers_head();  // of 1, 2 and 4 ranks; two slow ones were not measured
+  part.tie.reset();
+  const auto add = [](auto& all) {
+    for (std::size_t index = 0, end = all.size(); index < end; ++index) {
+      if (all[index].tensor == 1) continue;
+      all.push_back(all[index]);
+      all.back().tensor = 4;
+    }
+  };
+  add(part.weights);
+  add(part.sizes);
+  add(part.times);
+  std::erase_if(part.times, [](const profiled_times& it) { return it.tensor == 2 && it.kind == "slow"; });
+  for (profiled_times& of : part.times)
+    for (run_seconds& it : of.of_parts)
+      if (of.tensor == 4) it = {it.forward / 8, it.backward_input / 8, it.backward_weight / 8};
+  const plan_space space{.rows = 8, .most_parts = 1, .schedules = {schedule_kind::one_f_one_b}};
+  plan_space equal = space;
+  equal.with_cuts = false;
+  for (const plan_space& of : {space, equal})
+    CHECK(find_plans(whole, trained_model{part}, of, {.best = 1}).best.front().plan.tensor == 4);
+}
+
 TEST_CASE("a profile that cannot be is refused in one sentence", "[configurator]")
 {
   const auto refusal = [](auto change) {

@@ -19,6 +19,7 @@
 
 #include "usual_node.hpp"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -208,13 +209,81 @@ TEST_CASE("profiles of other rows and kinds become one", "[configurator]")
   CHECK(both == before);
 }
 
+TEST_CASE("bytes that another part overwrites are of two parts", "[configurator]")
+{
+  backend::simulated memory{{.device_capacity = 64_KiB, .host_capacity = 1_MiB}};
+  manager_type m{memory, {.chunk_bytes = 4_KiB}};
+  const std::array weights{m.add<float>({10}, role::parameter), m.add<float>({10}, role::parameter)};
+  const auto shared = m.add<float>({100}, role::activation);  // each run writes it anew
+  const auto kept = m.add<float>({7}, role::activation);
+  for (const auto& each : weights) const auto pin = m.acquire(each, access::write);
+  meter_type meter{m, 2};
+  for (int iteration = 0; iteration < 2; ++iteration) {
+    {
+      const auto whole = m.iteration();
+      const auto run = [&](std::size_t part, profiled_run which) {
+        const auto running = meter.during(part, which);
+        {
+          const auto pin = m.acquire(weights[part], access::read);
+        }
+        {
+          const auto pin = m.acquire(shared, access::write);
+        }
+        {
+          const auto pin = m.acquire(shared, access::read);
+        }
+        if (part == 0 && which == profiled_run::forward) const auto pin = m.acquire(kept, access::write);
+        if (part == 0 && which == profiled_run::backward) {
+          {
+            const auto pin = m.acquire(kept, access::read);
+          }
+          m.drop(kept);
+        }
+      };
+      for (const std::size_t part : {0U, 1U}) run(part, profiled_run::forward);
+      for (const std::size_t part : {1U, 0U}) run(part, profiled_run::backward);
+    }
+    meter.end_iteration();
+  }
+  auto two = names();
+  two.pop_back();
+  const profiled_sizes sizes = meter.profile({.name = "n", .kind = "k"}, two).sizes.front();
+  CHECK(sizes.boundary == std::vector<std::uint64_t>{0, 0});
+  CHECK(sizes.saved == std::vector<std::uint64_t>{28, 0});
+  CHECK(sizes.transient == std::vector<std::uint64_t>{400, 400});
+}
+
+TEST_CASE("an iteration that an exception left is not measured", "[configurator]")
+{
+  small_trainer it;
+  meter_type meter{it.m, small_trainer::parts};
+  try {
+    const auto iteration = it.m.iteration();
+    const auto running = meter.during(0, profiled_run::forward);
+    const auto pin = it.m.acquire(it.table, access::read);
+    it.memory.advance(agent::host, 1'000'000);
+    throw 0;
+  } catch (int) {
+  }
+  it.run(meter);
+  meter.end_iteration();
+  const auto found = meter.profile({.name = "n", .kind = "here"}, names());
+  CHECK(found.seconds("here", 0, 1, 1).forward == Catch::Approx(forward_ns * 1e-9));
+  CHECK(found.sizes.front().saved == std::vector<std::uint64_t>{0, 800 * 4, 1024});
+}
+
 TEST_CASE("a profile needs iterations in which each part runs forward and backward once", "[configurator]")
 {
   small_trainer it;
   meter_type meter{it.m, small_trainer::parts};
   CHECK_THROWS_WITH(meter.profile({.name = "n", .kind = "k"}, names()), ContainsSubstring("of no iteration"));
   CHECK_THROWS_WITH(meter.end_iteration("other"), ContainsSubstring("never ran"));
+  {
+    const auto short_one = it.m.iteration("short");
+    const auto pin = it.m.acquire(it.table, access::read);
+  }
   it.run(meter, true);
+  CHECK_THROWS_WITH(meter.end_iteration("short"), ContainsSubstring("more accesses than the iteration \"short\""));
   meter.end_iteration();
   CHECK_THROWS_WITH(meter.profile({.name = "n", .kind = "k"}, names()),
                     ContainsSubstring("part 2 of a profile ran forward again"));

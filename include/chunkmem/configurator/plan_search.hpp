@@ -212,8 +212,10 @@ class plan_search {
       const free_bound bound{whole_, devices, model_.trainer, effort_.beside};
       const device_choice& choice = choices_.emplace_back(std::move(devices), bound);
       try {
-        for (plan_family& it : families_of(space_, model_, static_cast<std::uint32_t>(choice.devices.size())))
-          add_cuts(choice, it.plans), add_family(choice, std::move(it.plans));
+        for (plan_family& it : families_of(space_, model_, static_cast<std::uint32_t>(choice.devices.size()))) {
+          add_cuts(choice, it.plans);
+          add_family(choice, std::move(it.plans));
+        }
       } catch (const config_error&) {
         if (!nothing_divides) nothing_divides = std::current_exception();
       }
@@ -229,15 +231,22 @@ class plan_search {
       parallel_plan plan = plans[index];
       if (plan.parts > 1) continue;
       std::vector<std::uint64_t>& of_plan = cuts[plan.recomputes ? 1 : 0];
-      if (of_plan.empty()) {
-        plan.devices = choice.devices;
-        of_plan = balanced_cuts(whole_, model_, plan);
-        plan.devices.clear();
-      }
+      if (of_plan.empty()) of_plan = cuts_of(choice, plan);
       const std::vector<std::uint64_t> borders = detail::borders_of(model_, plan);
-      if (std::ranges::equal(of_plan, std::span{borders}.subspan(1, of_plan.size()))) continue;
+      if (of_plan.empty() || std::ranges::equal(of_plan, std::span{borders}.subspan(1, of_plan.size()))) continue;
       plan.cuts = of_plan;
       plans.push_back(std::move(plan));
+    }
+  }
+  /// Empty where they cannot be known, as of a device that was not measured at the plan's degree. The plan with equal
+  /// stages is rejected for it.
+  [[nodiscard]] std::vector<std::uint64_t> cuts_of(const device_choice& choice, parallel_plan plan) const
+  {
+    plan.devices = choice.devices;
+    try {
+      return balanced_cuts(whole_, model_, std::move(plan));
+    } catch (const error&) {
+      return {};
     }
   }
   void add_family(const device_choice& choice, std::vector<parallel_plan> plans)

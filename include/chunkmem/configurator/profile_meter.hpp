@@ -123,12 +123,18 @@ class recorded_sizes {
       if (alive == alive_.end()) return;
       end(alive->second, access);
       alive_.erase(alive);
-    } else if (alive != alive_.end()) {
+    } else if (alive != alive_.end() && !makes_anew(alive->second, *run, entry.kind)) {
       use(alive->second, *run, access);
     } else if (writes(access_of(entry.kind))) {
-      alive_.emplace(entry.slot,
-                     made_bytes{.by = run, .size = found->second.size, .begin = access, .last = access + 1});
+      if (alive != alive_.end()) end(alive->second, access);
+      alive_.insert_or_assign(entry.slot,
+                              made_bytes{.by = run, .size = found->second.size, .begin = access, .last = access + 1});
     }
+  }
+  /// Another run overwrites all: nobody needs the values of the run before.
+  static bool makes_anew(const made_bytes& life, const measured_run& run, entry_kind kind)
+  {
+    return life.by != &run && access_of(kind) == access::write;
   }
   static void use(made_bytes& life, const measured_run& run, std::uint32_t access)
   {
@@ -227,7 +233,10 @@ class profile_meter {
     running(profile_meter& meter, std::size_t part, profiled_run run) : meter_{meter}
     {
       if (meter.m_.rehearsing()) return;
-      meter.runs_.push_back({.part = part, .run = run, .begin = meter.m_.access_index()});
+      const std::uint32_t begin = meter.m_.access_index();
+      if (!meter.runs_.empty() && begin < meter.runs_.back().end)
+        meter.runs_.clear();  // its iteration did not end here
+      meter.runs_.push_back({.part = part, .run = run, .begin = begin});
       begin_ = activation::chain_clock::read(meter.m_);
     }
     running(const running&) = delete;
@@ -247,13 +256,17 @@ class profile_meter {
   /// @pre part < parts
   [[nodiscard]] running during(std::size_t part, profiled_run run) { return running{*this, part, run}; }
 
-  /// Behind each iteration. @param name   of the iteration   @throws config_error   there was no such iteration
+  /// Behind each iteration. An iteration that was left by an exception has none, and is not measured.
+  /// @param name   of the iteration   @throws config_error   there was no such iteration, or it has fewer accesses
   void end_iteration(std::string_view name = "train")
   {
     const access_record* const record = m_.profile(name);
     if (record == nullptr || record->empty())
       throw config_error{error_text{} << "chunkmem: a profile of the iteration \"" << name
                                       << "\", which never ran (name the one that ran)"};
+    if (!runs_.empty() && runs_.back().end > record->size())
+      throw config_error{error_text{} << "chunkmem: the runs of a profile have more accesses than the iteration \""
+                                      << name << "\" (name the one that ran)"};
     const auto micro_batches = std::ranges::max(record->entries(), {}, &access_entry::micro_batch).micro_batch + 1;
     for (auto& of_part : now_) of_part.fill(0);
     for (const measured_run& it : runs_) now_[it.part][index(it.run)] += it.seconds / micro_batches;
