@@ -354,6 +354,25 @@ TEST_CASE("delayed loads move no more bytes, fit, and never come sooner", "[tran
   CHECK(later > 20);
 }
 
+TEST_CASE("where chunks are written once and read often, delayed loads look at few intervals", "[transfer]")
+{
+  // As weights in a step of many micro-batches: an epoch has an interval for each pass.
+  constexpr std::uint32_t chunks = 20, passes = 200;
+  retention_trace trace;
+  trace.chunk_bytes.assign(chunks, 4);
+  trace.device_bytes.assign(std::size_t{chunks} * passes, 4 * chunks / 3);
+  for (std::uint32_t pass = 0; pass < passes; ++pass)
+    for (std::uint32_t at = 0; at < chunks; ++at)
+      trace.use(pass % 2 == 0 ? at : chunks - 1 - at, pass * chunks + at,
+                pass == 0 ? use_kind::update : use_kind::read);
+  const retention_problem problem{trace.input()};
+  kept_intervals choice{problem};
+  keep_longest(choice);
+  const std::uint64_t moved = choice.moved_bytes();
+  CHECK(delay_loads(choice) < 66 * problem.intervals().size());
+  CHECK(choice.moved_bytes() <= moved);
+}
+
 TEST_CASE("at the turn of a step a weight of the first layer leaves, and none of a last layer", "[transfer]")
 {
   // Six weights are made one after the other, read forward, and read back; behind the forward pass there is room for

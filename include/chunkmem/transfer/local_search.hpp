@@ -634,22 +634,27 @@ class load_delayer {
     };
     sort(dropped_, false);
     for (auto& [size, which] : kept_) sort(which, true);
+    most_looks_ = looks_of_interval * intervals.size();
   }
 
-  void run()
+  /// @return   how often it looked at an interval
+  std::size_t run()
   {
     for (const std::uint32_t which : dropped_)
       if (!choice_.is_kept(which)) find_room(which);
+    return looks_;
   }
 
  private:
   static constexpr int most_tries = 16;
+  static constexpr std::size_t looks_of_interval = 64;  // an epoch that is read often has many intervals
 
   void find_room(std::uint32_t which)
   {
     int tries = 0;
     for (const std::uint32_t other : kept_[choice_.size_of(which)]) {
-      if (length_of(other) <= length_of(which) || tries == most_tries) return;
+      if (length_of(other) <= length_of(which) || tries == most_tries || looks_ >= most_looks_) return;
+      ++looks_;
       if (!choice_.is_kept(other) || epoch_of(other) == epoch_of(which)) continue;
       if (exchange(which, other)) return;
       ++tries;
@@ -665,10 +670,11 @@ class load_delayer {
     changed_.clear();
     drop(other);
     const retention_problem::epoch& its = choice_.problem().epochs()[epoch_of(other)];
+    const retention_problem::epoch& mine = choice_.problem().epochs()[epoch_of(which)];
+    looks_ += its.end - its.begin + (mine.end - mine.begin);
     for (std::uint32_t each = its.begin; each < its.end; ++each)
       if (choice_.is_kept(each) && choice_.loss(each) == 0) drop(each);
     const std::size_t dropped = changed_.size();
-    const retention_problem::epoch& mine = choice_.problem().epochs()[epoch_of(which)];
     for (std::uint32_t each = mine.begin; each < mine.end; ++each) {
       if (choice_.is_kept(each) || !choice_.fits(each)) continue;
       choice_.keep(each);
@@ -698,6 +704,8 @@ class load_delayer {
   sequence<std::uint32_t> dropped_;                        // intervals that load, the shortest first
   std::map<std::uint64_t, sequence<std::uint32_t>> kept_;  // by size: intervals that load, the longest first
   sequence<std::uint32_t> changed_;
+  std::size_t most_looks_ = 0;
+  std::size_t looks_ = 0;
 };
 
 }  // namespace detail
@@ -707,10 +715,12 @@ class load_delayer {
 ///
 /// shorten() exchanges one interval for what lies inside it. Here the intervals of two epochs change places: at the
 /// turn of a step forward and back, a weight of the first layer leaves in the place of one of a last layer. Cost:
-/// O(intervals log rows); at most 16 exchanges are tried for each dropped interval.
-inline void delay_loads(kept_intervals& choice)
+/// O(intervals log intervals): at most 16 exchanges are tried for each dropped interval, and none once it looked at 64
+/// times as many intervals as there are.
+/// @return   how often it looked at an interval
+inline std::size_t delay_loads(kept_intervals& choice)
 {
-  detail::load_delayer{choice}.run();
+  return detail::load_delayer{choice}.run();
 }
 
 }  // namespace transfer

@@ -71,7 +71,7 @@ struct retention_request {
   bytes frame{};
   bytes device{};  ///< for chunks and leases
   bytes host{};
-  bool finds_places = true;  ///< where chunks have several frames, the plan may say in which frames each lies
+  bool finds_places = true;  ///< the plan may say in which frames each chunk lies; false: it leaves `places` empty
 };
 
 }  // namespace transfer
