@@ -117,8 +117,7 @@ TEST_CASE("update_share keeps the laws of a profiled placement", "[placement]")
     conformance::profiled_placement_laws(placement::update_share{.device_share = share});
 }
 
-TEST_CASE("update_share gives the first parameters to the device, to the nearest one, whatever the room",
-          "[placement]")
+TEST_CASE("update_share gives the first parameters to the device, to the nearest one, whatever the room", "[placement]")
 {
   const std::vector<bytes> states{100_B, 200_B, 100_B};
   std::vector<tier> tiers(3);
