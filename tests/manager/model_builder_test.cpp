@@ -126,7 +126,7 @@ TEST_CASE("a placement is asked for parameters of one chunk together", "[manager
   tiers.reset(tensors, frame, 100_KiB);
   for (const slot_id value : ids<slot_id>(4))
     CHECK(tiers.preferred_tier(value) == (index_of(value) < 2 ? tier::host : tier::device));
-  tiers.change_policy({.device_share = 0.75}, 100_KiB);
+  tiers.change_policy({.device_share = 0.7}, 100_KiB);
   for (const slot_id value : ids<slot_id>(4))
     CHECK(tiers.preferred_tier(value) == (index_of(value) < 2 ? tier::device : tier::host));
 }

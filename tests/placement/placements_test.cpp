@@ -117,8 +117,7 @@ TEST_CASE("update_share keeps the laws of a profiled placement", "[placement]")
     conformance::profiled_placement_laws(placement::update_share{.device_share = share});
 }
 
-TEST_CASE("update_share gives the first parameters to the device, as far as its share goes, whatever the room",
-          "[placement]")
+TEST_CASE("update_share gives the first parameters to the device, to the nearest one, whatever the room", "[placement]")
 {
   const std::vector<bytes> states{100_B, 200_B, 100_B};
   std::vector<tier> tiers(3);
@@ -127,7 +126,10 @@ TEST_CASE("update_share gives the first parameters to the device, as far as its 
     return tiers;
   };
   CHECK(assigned(0.0) == std::vector<tier>{tier::host, tier::host, tier::host});
-  CHECK(assigned(0.74) == std::vector<tier>{tier::device, tier::host, tier::host});
+  CHECK(assigned(0.12) == std::vector<tier>{tier::host, tier::host, tier::host});
+  CHECK(assigned(0.125) == std::vector<tier>{tier::device, tier::host, tier::host});
+  CHECK(assigned(0.49) == std::vector<tier>{tier::device, tier::host, tier::host});
+  CHECK(assigned(0.5) == std::vector<tier>{tier::device, tier::device, tier::host});
   CHECK(assigned(0.75) == std::vector<tier>{tier::device, tier::device, tier::host});
   CHECK(assigned(1.0) == std::vector<tier>{tier::device, tier::device, tier::device});
   CHECK_THROWS_AS(assigned(-0.1), usage_error);
@@ -145,11 +147,15 @@ TEST_CASE("update_share gives the parameters of a chunk to one place, in the ord
     return text;
   };
   CHECK(assigned(0.5, {7, 8, 8, 9, 9, 9}) == "dddhhh");
-  CHECK(assigned(0.49, {7, 8, 8, 9, 9, 9}) == "dhhhhh");
-  CHECK(assigned(0.99, {7, 8, 8, 9, 9, 9}) == "dddhhh");
-  CHECK(assigned(0.5, {0, 1, 0, 1, 0, 1}) == "dhdhdh");  // small tensors of all layers share a chunk
-  CHECK(assigned(0.49, {0, 1, 0, 1, 0, 1}) == "hhhhhh");
-  CHECK(assigned(0.5, {5, 5, 5, 5, 6, 7}) == "hhhhhh");  // none behind a chunk that is too large
+  CHECK(assigned(0.33, {7, 8, 8, 9, 9, 9}) == "dhhhhh");
+  CHECK(assigned(0.74, {7, 8, 8, 9, 9, 9}) == "dddhhh");
+  CHECK(assigned(0.75, {7, 8, 8, 9, 9, 9}) == "dddddd");
+  CHECK(assigned(0.25, {0, 1, 0, 1, 0, 1}) == "dhdhdh");  // small tensors of all layers share a chunk
+  CHECK(assigned(0.24, {0, 1, 0, 1, 0, 1}) == "hhhhhh");
+  CHECK(assigned(0.3, {5, 5, 5, 5, 6, 7}) == "hhhhhh");  // none behind a chunk that is too large
+  CHECK(assigned(0.49, {3, 3, 3, 3, 3, 3}) == "hhhhhh");
+  CHECK(assigned(0.5, {3, 3, 3, 3, 3, 3}) == "dddddd");
+  CHECK(assigned(1e-12, {0, 1, 2, 3, 4, 5}) == "hhhhhh");
   CHECK(assigned(1.0, {0, 1, 0, 1, 0, 1}) == "dddddd");
 }
 

@@ -173,6 +173,8 @@ TEST_CASE("a step gathers as many groups at once as the device has room for", "[
   const training_forecast tight = forecast_training(small, {}, share, settings);
   REQUIRE(tight.fits);
   CHECK(most_leased(tight.record, tier::device) <= share.device_bytes);
+  CHECK(roomy.gather_units == 64);
+  CHECK(tight.gather_units < 64);
   CHECK(tight.step.nanoseconds > roomy.step.nanoseconds);
 }
 

@@ -129,7 +129,8 @@ static_assert(profiled_placement<fixed_split>);
 /// fits that leaves the host no more states than it holds. Good with a share that planner::plan_memory settled, and
 /// where the device updates faster than the link brings states; poor by guess. What cannot come and go, fixed_split
 /// refuses instead. The parameters of a chunk are updated in one place: a chunk with parameters of both would move for
-/// the few that are updated elsewhere. Chunks stand in the order of their first parameters. The first chunks, because
+/// the few that are updated elsewhere. The share is rounded to the nearest chunk, so a model of one chunk is updated on
+/// the device from a share of a half. Chunks stand in the order of their first parameters. The first chunks, because
 /// their gradients are the last to come: the host has then had the others. In turn, where the device has room for the
 /// states of few parameters: host, device and both directions of the link then work at once. Source: interleaved
 /// updates of Deep Optimizer States (Maurya et al. 2024, arXiv 2410.21316). Cost: O(parameters) for each assignment.
@@ -137,8 +138,8 @@ struct update_share {
   using policy_kind = placement_kind;
   static constexpr std::string_view name = "update_share";
 
-  double device_share = 0.0;  ///< of the bytes of states, 0 to 1; the device never has more than its share
-  bool in_turn = false;       ///< spread evenly over the chunks, in place of the first chunks
+  double device_share = 0.0;  ///< of the bytes of states, 0 to 1
+  bool in_turn = false;       ///< spread evenly over the chunks, in place of the first chunks; never above the share
 
   [[nodiscard]] constexpr tier preferred_tier(role part, bytes) const noexcept
   {
@@ -166,7 +167,7 @@ struct update_share {
       if (size >= 0) {
         seen += size;
         const bool fits =
-            in_turn ? given + size <= seen * device_share * rounding : seen <= all * device_share * rounding;
+            in_turn ? given + size <= seen * device_share * rounding : seen - size / 2 <= all * device_share * rounding;
         if (device_share > 0 && fits) {
           tier_of[chunk_of(index)] = tier::device;
           given += size;

@@ -157,7 +157,7 @@ class plan_search {
   }
 
   /// Every size with the share of the bound, the least share that the host has room for, and all. Then downhill from
-  /// the best of these. On one rank then every size, with a share between those of the bound and all, and downhill
+  /// the best of these. On one rank then every size with a share between those of the bound and all, and downhill
   /// again.
   void run()
   {
@@ -337,7 +337,7 @@ template <class Trials>
                .device_capacity = it.capacity[tier::device],
                .host_capacity = it.capacity[tier::host],
                .device_update_share = best.what.device_update_share,
-               .gather_units = best.what.gather_units,
+               .gather_units = it.gather_units,
                .gradient = std::string{settings.gradient.chosen()},
                .has_wide_gradients = settings.has_wide_gradients(),
                .layout = std::string{layout},

@@ -54,6 +54,7 @@ struct training_forecast {
   std::vector<std::uint32_t> chunk_of_slot;  ///< where the slots of the record lie
   std::vector<std::uint32_t> frames;         ///< of each chunk
   std::uint32_t parameters = 0;              ///< of the rank; they have the first slots, and gradients the next
+  std::uint32_t gather_units = 1;            ///< room for gathered groups that was simulated, at most that asked for
   std::uint32_t gathers_ahead = 0;           ///< groups that a step gathers for the next one
 };
 
@@ -300,6 +301,7 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
       script.emplace(script_of(groups, activations, share, gathering));
     }
   });
+  result.gather_units = script->units();
   result.gathers_ahead = script->gathers_ahead();
   result.fits = why_not.empty();
   result.why_not = why_not;
