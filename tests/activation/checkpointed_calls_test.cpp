@@ -549,6 +549,15 @@ TEST_CASE("a plan rests on the times of later steps where those of the first one
   network.measure_again();
   CHECK(step().steps == settled.steps);  // measured by the plan that is there
   CHECK(step().costs.moved == 0_B);
+  network.measure_again();
+  int plans = 0;  // of steps that take a thousandth of the time, or all of it, by turns
+  for (int now = 0; now < 14; ++now) {
+    const act::activation_plan before = network.plan();
+    scale = now % 2 == 0 ? 1000 : 1;
+    plans += step() == before ? 0 : 1;
+    if (now == 6) CHECK(plans == 5);  // the planned one, and four more
+  }
+  CHECK(plans == 5);
 }
 
 }  // namespace checkpointed_calls_test
