@@ -214,8 +214,8 @@ class checkpointed {
 
   /// All blocks forward and backward, for one micro-batch: of all instances, one after the other.
   /// @throws usage_error   a block has no callback, or breaks a rule of block_run or of the checks; names the block; an
-  ///   iteration of another manager; no rows, or more than the iteration has; in a callback, or between a forward and its
-  ///   backward
+  ///   iteration of another manager; no rows, or more than the iteration has; in a callback, or between a forward and
+  ///   its backward
   /// @throws               what a callback throws; all activations were dropped then
   template <class Iteration>
   void run(Iteration& iteration, const chain_moment& moment = {})

@@ -83,8 +83,8 @@ class call_guard {
 /// same addresses: what differs from step to step (a batch, a learning rate) is read by the kernels from device memory
 /// that is not the manager's. Where the step's plan ends as it begins, nothing is added; elsewhere the device is
 /// cleared at its end, which costs the way back of what had stayed. Anything may be done with the manager between
-/// replays: where it moved things so that they cannot be brought back, or gave activations other sizes, an ordinary step
-/// has to come first. Move-only; dead after its manager. Source: stream capture of CUDA graphs. Cost of a replay:
+/// replays: where it moved things so that they cannot be brought back, or gave activations other sizes, an ordinary
+/// step has to come first. Move-only; dead after its manager. Source: stream capture of CUDA graphs. Cost of a replay:
 /// O(slots + chunks + frames) on the calling thread.
 /// @threads one caller per manager
 template <class Engine, graph_backend Backend>
