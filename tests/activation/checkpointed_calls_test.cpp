@@ -307,16 +307,23 @@ TEST_CASE("a block writes no skip that it reads, and full checks find one that d
   network_type network{
       m, {.budget = {.device = 32_KiB, .to_host_bytes_per_second = 1e6, .to_device_bytes_per_second = 1e6}}};
   std::vector<cm::tensor<float>> out;
-  bool saves = true;
+  std::vector<network_type::block_type*> blocks;
+  cm::tensor<float> hidden;
+  const auto late = m.add<float>({16}, cm::role::activation);
+  bool saves = true, restores = false;
   for (std::uint32_t index = 0; index < 3; ++index) {
     auto& block = network.add(std::to_string(index));
+    blocks.push_back(&block);
+    if (index == 0) hidden = block.saves<float>({16});
     if (index == 2) block.reads(out[0]);
     out.push_back(block.outputs<float>({16}));
     block.forward_seconds = block.backward_seconds = 1;
     block.forward = [&, index](auto& run) {
       std::ranges::fill(run.save(out[index]).span(), 1.0F);
+      if (index == 0) std::ranges::fill(run.save(hidden).span(), 1.0F);
       if (index < 2) return;
       if (saves) (void)run.save(out[0]);
+      if (restores) (void)run.restore(out[0], cm::access::read_write);
       m.acquire(out[0], cm::access::read_write).span()[3] += 1;
     };
     block.backward = [](auto&) {};
@@ -326,8 +333,12 @@ TEST_CASE("a block writes no skip that it reads, and full checks find one that d
     network.run(iteration);
   };
   CHECK_THROWS_WITH(step(), ContainsSubstring("block 2 (\"2\") saves a tensor of an earlier block, which it reads"));
-  saves = false;
+  saves = false, restores = true;
+  CHECK_THROWS_WITH(step(), ContainsSubstring("block 2 (\"2\") writes a tensor of an earlier block"));
+  restores = false;
   CHECK_THROWS_WITH(step(), ContainsSubstring("block 2 (\"2\") overwrites its input"));
+  CHECK_THROWS_WITH(blocks[2]->saves(late), ContainsSubstring("block 2 (\"2\") was given a tensor after the network"));
+  CHECK_THROWS_WITH(blocks[2]->reads(hidden), ContainsSubstring("was given a tensor after the network had run"));
 }
 
 TEST_CASE("a batch of fewer rows has tensors of as many, and one of more rows is refused", "[activation]")
@@ -346,6 +357,7 @@ TEST_CASE("a batch of fewer rows has tensors of as many, and one of more rows is
     auto iteration = chain.iteration();
     CHECK_THROWS_WITH(chain.forward(iteration, {.step = 0, .rows = 17}),
                       ContainsSubstring("was run with 17 rows, and its largest batch has 16"));
+    CHECK_THROWS_WITH(chain.forward(iteration, {.step = 0, .rows = 0}), ContainsSubstring("was run with 0 rows"));
     chain.forward(iteration, {.step = 0});
     CHECK(it.m.acquire(it.net.output(0), cm::access::read).span().size() == small::rows * small::width);
   }
@@ -353,6 +365,73 @@ TEST_CASE("a batch of fewer rows has tensors of as many, and one of more rows is
   CHECK_THROWS_WITH(chain.forward(iteration, {.step = 0, .rows = 5}), ContainsSubstring("its largest batch has 4"));
   CHECK_THROWS_WITH(chain.add_kind("short", {.rows = 2}), ContainsSubstring("that a network has"));
   CHECK_THROWS_WITH(chain.add_kind("other", {.instances = 2}), ContainsSubstring("want 0 rows and 2 instances"));
+}
+
+TEST_CASE("a batch of another size changes no size while a tensor is pinned", "[activation]")
+{
+  keeping it{{.name = "net"}};
+  it.net.fill();
+  auto& chain = it.net.chain;
+  {
+    auto iteration = chain.evaluation();
+    chain.evaluate(iteration, {.step = 0});
+    const auto held = it.m.acquire(it.net.output(0), cm::access::read);
+    CHECK_THROWS_AS(chain.evaluate(iteration, {.step = 0, .rows = 4}), cm::usage_error);
+  }
+  {
+    auto iteration = chain.evaluation();
+    chain.evaluate(iteration, {.step = 0});
+    CHECK_THROWS_WITH(it.m.resize_activations([&](auto set) {
+      set(it.net.slope(0), 64_B);
+      set(it.net.output(0), 64_B);
+    }),
+                      ContainsSubstring("another size while it holds bytes"));
+    CHECK(it.m.acquire(it.net.slope(0), cm::access::write).span().size() == small::rows * small::width);
+    it.m.drop(it.net.slope(0));
+  }
+  auto iteration = chain.evaluation();
+  chain.evaluate(iteration, {.step = 0, .rows = 4});
+  CHECK(it.m.acquire(it.net.output(0), cm::access::read).span().size() == 4 * small::width);
+}
+
+TEST_CASE("a rehearsal after a smaller batch has all rows", "[activation]")
+{
+  keeping it{{.name = "net"}};
+  it.net.fill();
+  auto& chain = it.net.chain;
+  {
+    auto iteration = chain.iteration();
+    chain.forward(iteration, {.step = 0, .rows = 4});
+    chain.skip_backward();
+  }
+  std::uint64_t elements = 0;
+  it.m.rehearse(
+      [&] {
+        auto iteration = chain.iteration();
+        chain.forward(iteration, {.step = 0, .rows = 4});
+        elements = it.m.acquire(it.net.output(0), cm::access::read).span().size();
+        (void)it.meet();
+        chain.backward(iteration);
+        it.net.drop_slopes();
+        iteration.end();
+        small::update(it.m, it.kernel);
+      },
+      cm::rehearse_on::scratch);
+  CHECK(elements == small::rows * small::width);
+}
+
+TEST_CASE("a micro-batch that runs twice in one iteration draws no random numbers, whatever its rows are",
+          "[activation]")
+{
+  keeping it{{.name = "net"}};
+  it.net.fill();
+  auto iteration = it.net.chain.iteration();
+  it.net.chain.forward(iteration, {.step = 0});
+  (void)it.meet();
+  it.net.chain.backward(iteration);
+  it.net.drop_slopes();
+  CHECK_THROWS_WITH(it.net.chain.forward(iteration, {.step = 0, .rows = 8}),
+                    ContainsSubstring("draws the random numbers of a micro-batch that was run before"));
 }
 
 TEST_CASE("tensors of rows are whole rows", "[activation]")
@@ -470,6 +549,15 @@ TEST_CASE("a plan rests on the times of later steps where those of the first one
   network.measure_again();
   CHECK(step().steps == settled.steps);  // measured by the plan that is there
   CHECK(step().costs.moved == 0_B);
+  network.measure_again();
+  int plans = 0;  // of steps that take a thousandth of the time, or all of it, by turns
+  for (int now = 0; now < 14; ++now) {
+    const act::activation_plan before = network.plan();
+    scale = now % 2 == 0 ? 1000 : 1;
+    plans += step() == before ? 0 : 1;
+    if (now == 6) CHECK(plans == 5);  // the planned one, and four more
+  }
+  CHECK(plans == 5);
 }
 
 }  // namespace checkpointed_calls_test

@@ -9,6 +9,17 @@ namespace checkpointed_test {
 using namespace checkpointed_runs;
 using cm::backend::host_arena_options;
 
+namespace {
+
+/// Its time goes on by a microsecond whenever it is read, so measured times and plans do not depend on the machine.
+struct counted_clock : arena {
+  using arena::arena;
+  mutable std::uint64_t reads = 0;
+  [[nodiscard]] std::uint64_t now() const noexcept { return 1000 * ++reads; }
+};
+
+}  // namespace
+
 TEST_CASE("training has the bits of one that keeps all activations, under every plan", "[activation]")
 {
   run_matrix<arena>(false, host_arena_options{});
@@ -47,22 +58,17 @@ TEST_CASE("micro-batches add their gradients up under every plan", "[activation]
 TEST_CASE("a network without times measures its blocks in the first iteration and plans before the second one",
           "[activation]")
 {
-  // A search is slow under a sanitizer, and measured times are of one run: no other case made this plan before. The
-  // thread sanitizer has a planner without a search.
+  // A search is slow under a sanitizer, and no other case made this plan before. The thread sanitizer has a planner
+  // without a search.
   const std::string_view planner = support::thread_sanitized ? "swap_all" : support::sanitized ? "rotor" : "planned";
   for (const bool rehearsed : {false, true}) {
-    rig<arena> it{{.planner = planner, .knows_times = false},
-                  host_arena_options{.device_capacity = plenty, .host_capacity = plenty}};
+    rig<counted_clock> it{{.planner = planner, .knows_times = false},
+                          host_arena_options{.device_capacity = plenty, .host_capacity = plenty}};
     if (rehearsed) it.run.rehearse();
     it.run.initialise();
     it.run.step(0);
     CHECK(it.run.network().plan().planner == "recompute_all");
-    std::uint64_t plans = 0;  // that have other steps than the one before
-    for (std::uint32_t now = 1; now < steps; ++now) {
-      const std::vector<act::chain_step> before = it.run.network().plan().steps;
-      it.run.step(now);
-      plans += it.run.network().plan().steps != before ? 1 : 0;
-    }
+    for (std::uint32_t now = 1; now < steps; ++now) it.run.step(now);
     CHECK(it.run.network().plan().planner != "recompute_all");
     for (const act::chain_block& block : it.run.network().chain().blocks) {
       INFO(block.name);
@@ -71,9 +77,7 @@ TEST_CASE("a network without times measures its blocks in the first iteration an
     }
     const std::string difference = reference().difference(it.run.collect());
     CHECK(difference == "");
-    CHECK(plans >= 1);
-    CHECK(plans <= 1 + 4);  // measured times are of one run: a plan is made again where they were others
-    CHECK(it.m.report().divergences == plans);
+    CHECK(it.m.report().divergences == 1);
   }
 }
 

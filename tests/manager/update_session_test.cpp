@@ -112,6 +112,7 @@ struct model {
   fake_device memory;
   captured_manager m{memory, {.chunk_bytes = 4_KiB, .error_details = true}};
   cm::stacked<cm::bf16> weights{};
+  cm::tensor<float> beside = m.add<float>({elements}, cm::role::activation);  // which no step uses
   std::optional<device_adam> optimizer;
   float input = 0.0F;
   float rate = 0.125F;
@@ -186,6 +187,24 @@ TEST_CASE("steps, replays and looks from the host may take turns", "[manager]")
     CHECK(replays >= 3);
     CHECK(it.optimizer->progress().updates == 17);
   }
+}
+
+TEST_CASE("a captured step is not replayed while activations have other sizes than at its capture", "[manager]")
+{
+  model it{support::fake_schedule::latest, 256_KiB};
+  it.settle();
+  std::optional<decltype(it.m.capture([] {}))> captured;
+  it.next([&] { captured.emplace(it.m.capture([&] { it.step(); })); });
+  const auto resize = [&](std::uint64_t floats) {
+    it.m.resize_activations([&](auto set) { set(it.beside, model::bytes_of(floats)); });
+  };
+  resize(elements / 2);
+  CHECK_FALSE(captured->replay());
+  it.next([&] { it.step(); });
+  CHECK_FALSE(captured->replay());
+  resize(elements);
+  it.next([&] { REQUIRE(captured->replay()); });
+  REQUIRE((it.everything() == after_steps(7)));
 }
 
 TEST_CASE("a step on a device whose kernels and optimizer are on streams never waits and makes nothing", "[manager]")

@@ -214,8 +214,8 @@ class checkpointed {
 
   /// All blocks forward and backward, for one micro-batch: of all instances, one after the other.
   /// @throws usage_error   a block has no callback, or breaks a rule of block_run or of the checks; names the block; an
-  ///   iteration of another manager; more rows than the iteration has; in a callback, or between a forward and its
-  ///   backward
+  ///   iteration of another manager; no rows, or more than the iteration has; in a callback, or between a forward and
+  ///   its backward
   /// @throws               what a callback throws; all activations were dropped then
   template <class Iteration>
   void run(Iteration& iteration, const chain_moment& moment = {})
@@ -343,7 +343,9 @@ class checkpointed {
   void expect_turn(const Iteration& iteration, const chain_moment& moment) const
   {
     expect_idle(iteration);
-    if (moment.rows > now_->rows)
+    if (moment.rows == 0)
+      throw usage_error{error_text{} << "chunkmem: " << label() << "was run with 0 rows (leave the batch out)"};
+    if (moment.rows > now_->rows && moment.rows != chain_moment::all_rows)
       throw usage_error{error_text{} << "chunkmem: " << label() << "was run with " << moment.rows
                                      << " rows, and its largest batch has " << now_->rows
                                      << " in these iterations (raise options::rows, or the rows of their kind)"};
@@ -432,11 +434,11 @@ class checkpointed {
   {
     begin_forward(moment);
     if (now_->plan.steps.empty()) prepare();
-    is_repeated_ = !manager_.rehearsing() && last_run_ && last_run_->moment == with_rows(moment) &&
+    is_repeated_ = !manager_.rehearsing() && last_run_ && last_run_->moment.step == moment.step &&
+                   last_run_->moment.micro_batch == moment.micro_batch &&
                    manager_.access_index() >= last_run_->accesses;  // else another iteration has begun
     const std::uint32_t all = size() * now_->instances;
     runs_.assign(all, 0);
-    first_moment_ = with_rows(moment);
     if (measures()) now_->clock.begin(all);
     if constexpr (has_checks) check_.begin(all);
     next_ = forwards_ = 0;
@@ -451,13 +453,13 @@ class checkpointed {
       now_->has_clock = true;
       if (!std::exchange(now_->is_measured, true)) now_->times = now_->clock;
     }
-    if (!manager_.rehearsing()) last_run_ = {first_moment_, manager_.access_index()};
+    if (!manager_.rehearsing()) last_run_ = {moment_, manager_.access_index()};
   }
   [[nodiscard]] bool measures() const { return now_->is_measuring && !manager_.rehearsing(); }
   /// In a rehearsal each batch is as large as tensors were declared.
   [[nodiscard]] chain_moment with_rows(chain_moment moment) const noexcept
   {
-    if (moment.rows == 0) moment.rows = now_->rows;
+    if (moment.rows == chain_moment::all_rows) moment.rows = now_->rows;
     if (manager_.rehearsing()) moment.rows = options_.rows;
     return moment;
   }
@@ -465,10 +467,11 @@ class checkpointed {
   /// Nothing of an earlier run is left, and tensors have the sizes of this batch.
   void begin_forward(const chain_moment& moment)
   {
+    makers_.has_run = true;
     if (is_open_) drop_all();
     drop_evaluated();
     const std::uint64_t rows = with_rows(moment).rows;
-    if (rows == sized_rows_ || manager_.rehearsing()) return;
+    if (rows == sized_rows_) return;
     manager_.resize_activations([&](auto set) {
       for (const block_type& block : blocks_)
         for (std::uint32_t instance = 0; instance < options_.instances; ++instance)
@@ -487,8 +490,9 @@ class checkpointed {
   }
   void drop_evaluated()
   {
-    if (!std::exchange(is_evaluated_, false)) return;
+    if (!is_evaluated_) return;
     for (const auto& each : blocks_.back().tensors().outputs) manager_.drop(each.handle);
+    is_evaluated_ = false;
   }
 
   template <class Iteration>
@@ -813,7 +817,6 @@ class checkpointed {
 
   // The step that runs, or that waits for its backward.
   std::vector<std::uint32_t> runs_;  // by block of all instances: forward runs
-  chain_moment first_moment_;        // of instance 0
   chain_moment moment_;
   std::uint32_t next_ = 0;       // step of the plan
   std::uint32_t forwards_ = 0;   // instances that ran forward

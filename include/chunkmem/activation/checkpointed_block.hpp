@@ -109,11 +109,12 @@ struct block_tensors {
 ///     network.run(iteration, {.step = 7, .micro_batch = 1});
 struct chain_moment {
   static constexpr std::uint64_t no_step = UINT64_MAX;
+  static constexpr std::uint64_t all_rows = UINT64_MAX;
 
   std::uint64_t step = no_step;   ///< of the training, counted by the trainer: another number in each step
   std::uint32_t micro_batch = 0;  ///< of the iteration: another number in each run of one step
   std::uint32_t instance = 0;     ///< of several forwards before one backward: they count from 0
-  std::uint64_t rows = 0;         ///< of this batch, at most the declared ones; 0: all of them
+  std::uint64_t rows = all_rows;  ///< of this batch, from 1 to the declared ones
 
   [[nodiscard]] constexpr bool operator==(const chain_moment&) const noexcept = default;
 };
@@ -147,7 +148,7 @@ class block_run {
     std::uint32_t block = 0;
     std::uint32_t stream_block = 0;  ///< of random numbers: the block's place in the chain of all instances
     const random_stream* numbers = nullptr;
-    chain_moment moment;       ///< `rows` is not 0
+    chain_moment moment;       ///< `rows` is a number of rows
     bool is_repeated = false;  ///< the same moment was run before in this iteration
   };
   explicit block_run(const facts& known) noexcept : known_{known} {}
@@ -164,10 +165,13 @@ class block_run {
   }
   /// A saved tensor or an output that was written before, in this run or in the forward run; or a tensor of an earlier
   /// block that this block reads.
-  /// @throws usage_error   the block did not declare it; names the block; and as the manager's `acquire`
+  /// @throws usage_error   the block did not declare it, or would write a tensor of an earlier block; names the block;
+  ///   and as the manager's `acquire`
   template <element Element, access_choice Access = access>
   [[nodiscard]] auto restore(tensor<Element> wanted, Access how = access::read, agent stream = agent::host)
   {
+    if (writes(how) && is_of(&tensors_type::skips, wanted))
+      refuse("writes a tensor of an earlier block, which other runs read");
     return acquired<Element>(own(wanted, "restores a tensor that it did not save"), how, stream);
   }
   /// An output of the block before, or a tensor of an earlier block that this block `reads`.
@@ -273,6 +277,7 @@ struct tensor_makers {
   std::vector<place> all;
   std::uint64_t rows = 1;       ///< of the largest batch
   std::uint32_t instances = 1;  ///< forwards before one backward, at most
+  bool has_run = false;         ///< the network ran, or is rehearsed: its chain stays
 
   [[nodiscard]] const place* find(tensor_handle wanted) const noexcept
   {
@@ -384,9 +389,14 @@ class checkpointed_block {
   {
     throw usage_error{error_text{} << "chunkmem: block " << number_ << " (\"" << name_ << "\") " << why};
   }
+  void expect_first_run_to_come() const
+  {
+    if (makers_.has_run) refuse("was given a tensor after the network had run (declare all before the first step)");
+  }
   template <element Element>
   void declare(list_type tensors_type::*which, tensor<Element> declared, sized by, std::string_view kind)
   {
+    expect_first_run_to_come();
     const shape extents = manager_.info(declared).extents;
     if (by == sized::by_rows && extents.elements() % makers_.rows != 0)
       throw config_error{error_text{} << "chunkmem: block " << number_ << " (\"" << name_ << "\") has a tensor of "
@@ -406,6 +416,7 @@ class checkpointed_block {
   {
     checkpointed_block& maker = *known.block;
     if (&maker == this || tensors_type::has(tensors().skips, wanted)) return;
+    expect_first_run_to_come();
     const auto which =
         tensors_type::has(maker.tensors().outputs, wanted) ? &tensors_type::outputs : &tensors_type::inner;
     if (which == &tensors_type::outputs && maker.number_ + 1 == number_) {

@@ -791,16 +791,15 @@ class basic_manager {
   [[nodiscard]] auto& content() noexcept { return content_; }  ///< see content_session
   [[nodiscard]] const auto& content() const noexcept { return content_; }
   /// For networks that run on fewer rows than they were declared with: activations without bytes have other sizes from
-  /// now on. See engine::resize. In a rehearsal all have the declared sizes.
+  /// now on. See engine::resize.
   ///
   ///     m.resize_activations([&](auto set) { set(activation, 128_B); });  // the first 32 floats are used
-  /// @param give   calls its argument with each tensor and its bytes, at most the declared ones
-  /// @throws usage_error   no activation of this manager, or it holds bytes; device_error
+  /// @param give   calls its argument with each tensor and its bytes, at most the declared ones; called twice
+  /// @throws usage_error   no activation of this manager, or it holds bytes: no size has changed; device_error
   template <class Give>
   void resize_activations(Give give)
   {
     builder_.expect_ready();
-    if (rehearsing()) return;
     engine_.resize([&](auto set) {
       give([&](tensor_handle wanted, bytes size) {
         expects(info(wanted).part == role::activation, "another size was given to a tensor that is no activation");

@@ -138,25 +138,33 @@ class engine {
   [[nodiscard]] std::uint64_t size_of_slot(slot_id slot) const noexcept { return tensors_[slot].size; }
   /// Activations have other sizes from now on: pins have as many elements, and copies of their chunks move no byte
   /// after the last one that has a use. Places, records and plans stay those of the declared sizes. Cost: O(slots).
-  /// @param give   calls its argument with each slot and its bytes, at most those that the slot was placed with
-  /// @pre not in a rehearsal
-  /// @throws usage_error   a slot holds bytes: sizes that were given before are in force
+  /// @param give   calls its argument with each slot and its bytes, at most those that the slot was placed with; called
+  ///   twice
+  /// @throws usage_error   a slot holds bytes: no size has changed
   template <class Give>
   void resize(Give give)
   {
     ensure_arenas();
-    give([this](slot_id id, bytes size) {
-      slot& slot_state = tensors_[id];
-      tensors_.expects_of(id, slot_state.state == tensor_state::free && slot_state.pins == 0,
+    give([this](slot_id id, bytes) {
+      tensors_.expects_of(id, tensors_[id].state == tensor_state::free && tensors_[id].pins == 0,
                           "a tensor was to have another size while it holds bytes (drop it before)");
-      slot_state.size = size.count();
-      copies_.set_used(slot_state.chunk, 0);
+    });
+    give([this](slot_id id, bytes size) {
+      tensors_[id].size = size.count();
+      copies_.set_used(tensors_[id].chunk, 0);
     });
     for (const slot& each : tensors_.slots()) {
       if (each.chunk == chunk_id::none || copies_.used(each.chunk) >= tensors_.used()[index_of(each.chunk)]) continue;
       const std::uint64_t end = each.offset + align_up(bytes{each.size}, tensor_alignment).count();
       copies_.set_used(each.chunk, std::max(copies_.used(each.chunk), end));
     }
+  }
+  /// A number of the sizes that `resize` gave: the same for the same sizes. Cost: O(slots).
+  [[nodiscard]] std::uint64_t sizes() const noexcept
+  {
+    std::uint64_t sum = 0;
+    for (const slot& each : tensors_.slots()) sum = (sum ^ each.size) * 0x9E3779B97F4A7C15U;
+    return sum;
   }
   [[nodiscard]] report snapshot() const
   {

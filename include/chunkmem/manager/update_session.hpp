@@ -83,9 +83,9 @@ class call_guard {
 /// same addresses: what differs from step to step (a batch, a learning rate) is read by the kernels from device memory
 /// that is not the manager's. Where the step's plan ends as it begins, nothing is added; elsewhere the device is
 /// cleared at its end, which costs the way back of what had stayed. Anything may be done with the manager between
-/// replays: where it moved things so that they cannot be brought back, an ordinary step has to come first. Move-only;
-/// dead after its manager. Source: stream capture of CUDA graphs. Cost of a replay: O(chunks + frames) on the calling
-/// thread.
+/// replays: where it moved things so that they cannot be brought back, or gave activations other sizes, an ordinary
+/// step has to come first. Move-only; dead after its manager. Source: stream capture of CUDA graphs. Cost of a replay:
+/// O(slots + chunks + frames) on the calling thread.
 /// @threads one caller per manager
 template <class Engine, graph_backend Backend>
 class captured_step {
@@ -96,6 +96,7 @@ class captured_step {
   struct circumstances {
     chunk_table start;              ///< where everything lay, and lies again when it is done
     std::uint64_t arrangement = 0;  ///< which slots lie where in their chunks
+    std::uint64_t sizes = 0;        ///< of slots
     bool clears = false;            ///< it starts from a cleared device, and clears it again
   };
 
@@ -119,8 +120,8 @@ class captured_step {
 
   /// Does the step again; returns when it is enqueued.
   ///
-  /// @return   false where things lie so that it cannot be done: run the step as usual, and capture it anew if that
-  ///   lasts
+  /// @return   false where things lie so that it cannot be done, or activations have other sizes: run the step as
+  ///   usual, and capture it anew if that lasts
   /// @throws usage_error    inside an iteration, or its manager is gone
   /// @throws device_error   the device could not be cleared, or the graph not be started: call again
   [[nodiscard]] bool replay()
@@ -131,7 +132,7 @@ class captured_step {
     engine.health().expect_alive();
     expects(!engine.schedule().is_inside(), "a captured step was replayed inside an iteration");
     engine.pending().finish();
-    if (engine.schedule().arrangement() != around_.arrangement) return false;
+    if (engine.schedule().arrangement() != around_.arrangement || engine.sizes() != around_.sizes) return false;
     if (!engine.chunks().table().same_places(around_.start)) {
       engine.return_to(around_.start, around_.clears);
       if (!engine.chunks().table().same_places(around_.start)) return false;
@@ -167,8 +168,8 @@ try {
   engine.pending().finish();
   const bool clears = !engine.schedule().is_steady();
   if (clears) engine.clear_device();
-  typename captured_step<Engine, Backend>::circumstances around{engine.chunks().table(),
-                                                                engine.schedule().arrangement(), clears};
+  typename captured_step<Engine, Backend>::circumstances around{
+      engine.chunks().table(), engine.schedule().arrangement(), engine.sizes(), clears};
   const report before = engine.snapshot();
   const auto finish = [&] {
     auto graph = backend.end_capture();
@@ -186,7 +187,7 @@ try {
   auto graph = engine.health().ordering(finish);
   expects(engine.snapshot().iterations == before.iterations + 1 && engine.schedule().has_repeated() &&
               !engine.schedule().is_inside() && engine.schedule().arrangement() == around.arrangement &&
-              engine.chunks().table().same_places(around.start),
+              engine.sizes() == around.sizes && engine.chunks().table().same_places(around.start),
           "the captured step was not the recorded one: its work was done, but it cannot be replayed");
   return {link, std::move(graph), std::move(around), engine.snapshot().copies_since(before)};
 } catch (error& failed) {
