@@ -129,6 +129,10 @@ TEST_CASE("a star stands for the same characters in the model's name and in the 
   CHECK(place_of("other", gpt2_names).name == "other");
   CHECK(place_of("h.x", std::vector<file_name_rule>{{"h.*", "all"}}).name == "all");
   CHECK(place_of("wte", std::vector<file_name_rule>{{"*", "model.*"}, {"wte", "no"}}).name == "model.wte");
+  using checkpoint::detail::expect_rules;
+  CHECK_NOTHROW(expect_rules(gpt2_names));
+  for (const file_name_rule& wrong : {file_name_rule{"h.*.*", "x"}, {"h.*", "*.*"}, {"h", "*"}})
+    CHECK_THROWS_AS(expect_rules(std::vector{wrong}), cm::usage_error);
   using checkpoint::detail::has_form;
   CHECK((has_form("abc", "*") && has_form("", "*") && has_form("abcabd", "*ab*d") && has_form("a", "a")));
   CHECK((!has_form("abc", "") && !has_form("abc", "ab") && !has_form("ab", "a*c") && !has_form("xa", "a*")));

@@ -121,6 +121,12 @@ TEST_CASE("a file of another model is refused on all ranks", "[sharding]")
          (void)checkpoint::import_values(m, folder, "weights", {.takes_part = rank == 0});
        }))
     CHECK(it.find("same takes_part") != it.npos);
+  for (const std::string& it : said_on({2}, [&](std::uint32_t rank, model_type& m, auto&) {
+         checkpoint::import_options options{.takes_part = true};
+         options.names = {{"none", rank == 0 ? "one" : "other"}};
+         (void)checkpoint::import_values(m, folder, "weights", options);
+       }))
+    CHECK(it.find("same names") != it.npos);
   for (const std::string& it : said_on({2}, [&](std::uint32_t, model_type& model, auto&) {
          (void)checkpoint::import_values(model, folder, "nothing");
        }))

@@ -70,14 +70,17 @@ inline constexpr match_rules of_checkpoint{
   refuse_match(of_checkpoint, what, name);
 }
 
-/// A pattern of the list has the form of this name, or of the name of a registered state without "state/".
+/// A pattern of the list has the form of this name. A registered state is named with or without "state/", and the bytes
+/// of one rank with or without "[rank 1 of 4]".
 [[nodiscard]] inline bool has_name(std::span<const std::string> patterns, std::string_view name)
 {
-  const std::string_view short_name =
-      name.starts_with(state_prefix) ? name.substr(state_prefix.size()) : std::string_view{};
-  return std::ranges::any_of(patterns, [&](const std::string& it) {
-    return has_form(name, it) || (!short_name.empty() && has_form(short_name, it));
-  });
+  const auto has = [&](std::string_view form) {
+    const std::string_view state = form.starts_with(state_prefix) ? form.substr(state_prefix.size()) : form;
+    return std::ranges::any_of(patterns,
+                               [&](const std::string& it) { return has_form(form, it) || has_form(state, it); });
+  };
+  const std::size_t rank = name_rules::looks_divided(name) ? name.rfind("[rank ") : name.npos;
+  return has(name) || (rank != name.npos && has(name.substr(0, rank)));
 }
 
 /// What the file is to do that does not have a thing of the model.
@@ -118,10 +121,10 @@ class file_match {
     const detail::place_in_file place = detail::place_of(name, rules_.names);
     const stored_value* const known = find(place.name);
     if (known == nullptr) {
-      if (absent == detail::absence::zero || empty_.contains(name)) return;
+      const bool may_begin = detail::has_name(rules_.begins_anew, name);
+      if (absent == detail::absence::zero || (empty_.contains(name) && !may_begin)) return;
       if (absent == detail::absence::refused) {
-        if (!rules_.takes_part && !detail::has_name(rules_.begins_anew, name))
-          refuse_match(rules_, "it does not have", place.name);
+        if (!rules_.takes_part && !may_begin) refuse_match(rules_, "it does not have", place.name);
         names_.begun_anew.emplace_back(name);
       }
       anew_.emplace(name);
@@ -155,6 +158,8 @@ class file_match {
     return std::ranges::any_of(index_.all(),
                                [&](const auto& it) { return it.first.starts_with(begin) && !is_left_out(it.first); });
   }
+  /// A name of the file counts as if it were not there.
+  [[nodiscard]] bool is_left_out(std::string_view name) const { return detail::has_name(rules_.leaves_out, name); }
   /// A tensor, a list of one or a state of the model that is not taken from the file. @pre it was added
   [[nodiscard]] bool begins_anew(std::string_view name) const { return anew_.contains(name); }
   /// Says of a piece of an item where its bytes are. @pre its name was added
@@ -167,7 +172,6 @@ class file_match {
   }
 
  private:
-  [[nodiscard]] bool is_left_out(std::string_view name) const { return detail::has_name(rules_.leaves_out, name); }
   [[noreturn]] void refuse(std::string_view what, const detail::place_in_file& place, const stored_value& known,
                            dtype type, const std::vector<std::uint64_t>& extents) const
   {
@@ -199,23 +203,38 @@ void match_lists(const Manager& m, const manifest& stored)
 
 namespace detail {
 
-/// A share or a tensor is written as a whole, or what it holds beside is kept. @throws config_error   a part of it
-/// would have no bytes
-inline void expect_whole_items(const std::vector<model_item>& items, const match_rules& rules)
+/// The weights of a unit, or a tensor, are written as a whole, or what lies beside is kept. The shares of all ranks are
+/// looked at: a rank may have no element of the weight that makes the difference. @throws config_error   a part would
+/// have no bytes
+template <class Content>
+void expect_whole_items(const Content& content, const file_match& match, const match_rules& rules)
 {
-  for (const model_item& item : items) {
+  struct unit {
+    bool has_any = false;
+    std::string anew, empty;  // a name
+  };
+  std::vector<unit> units(content.items().size());
+  const auto add = [&](const std::string& name, std::size_t position) {
+    unit& it = units[position];
+    if (match.begins_anew(name))
+      it.anew = name;
+    else if (match.find(place_of(name, rules.names).name) != nullptr)
+      it.has_any = true;
+    else
+      it.empty = name;
+  };
+  content.for_each_shared([&](const std::string& name, const auto&, std::size_t position) { add(name, position); });
+  for (std::size_t position = 0; position < units.size(); ++position) {
+    const model_item& item = content.items()[position];
     if (item.is_state() || item.starts_at_zero) continue;
-    const auto has_bytes = [](const item_piece& it) { return it.stored != nullptr; };
-    const bool has_any = std::ranges::any_of(item.pieces, has_bytes);
-    for (const item_piece& piece : item.pieces) {
-      if (piece.begins_anew && has_any && !item.is_filled)
-        throw config_error{
-            error_text{} << "chunkmem: over ranks the weights that lie in one unit all come from a file, "
-                            "or the others are filled before, and "
-                         << piece.name << " makes the difference (fill weights that begin anew, then load)"};
-      if (piece.stored == nullptr && !piece.begins_anew && (has_any || item.is_filled))
-        refuse_match(rules, "it was saved without bytes for", piece.name);
-    }
+    if (content.is_own(position)) add(item.pieces.front().name, position);
+    const unit& it = units[position];
+    if (!it.anew.empty() && it.has_any && !item.is_filled)
+      throw config_error{error_text{} << "chunkmem: over ranks the weights that lie in one unit all come from a file, "
+                                         "or the others are filled before, and "
+                                      << it.anew << " makes the difference (fill weights that begin anew, then load)"};
+    if (!it.empty.empty() && (it.has_any || item.is_filled))
+      refuse_match(rules, "it was saved without bytes for", it.empty);
   }
 }
 
@@ -225,26 +244,33 @@ void settle_items(Content& content, const file_match& match, const match_rules& 
 {
   for (model_item& item : content.items())
     for (item_piece& piece : item.pieces) match.find_piece(piece);
-  expect_whole_items(content.items(), rules);
+  expect_whole_items(content, match, rules);
   // a share of padding alone counts as filled too
   content.for_each_shared([&](const std::string& name, const auto&, std::size_t position) {
     if (match.find(place_of(name, rules.names).name) != nullptr) content.items()[position].is_filled = true;
   });
 }
 
-/// One word for patterns of names, which ranks compare.
+/// One word for patterns and rules of names, which ranks compare.
 [[nodiscard]] inline std::uint64_t word_of_patterns(std::span<const std::string> one,
-                                                    std::span<const std::string> other)
+                                                    std::span<const std::string> other,
+                                                    std::span<const file_name_rule> names = {})
 {
   collective::fingerprint all;
   for (const std::span<const std::string> list : {one, other}) {
     all.add(list.size());
     for (const std::string& it : list) all.add(it);
   }
+  for (const file_name_rule& it : names) {
+    all.add(it.tensor);
+    all.add(it.in_file);
+    all.add(std::uint64_t{it.is_transposed});
+  }
   return all.value();
 }
 
-/// The parameters whose lists begin anew have had no update: of the updates that are counted they missed all.
+/// The parameters whose lists all begin anew have had no update: of the updates that are counted they missed all. Where
+/// one list goes on, the count goes on with it.
 /// @param begins_anew   `begins_anew(name)`: a list of a tensor, or a tensor
 template <class Content, class BeginsAnew>
 void match_counts(Content& content, BeginsAnew begins_anew)
@@ -253,11 +279,11 @@ void match_counts(Content& content, BeginsAnew begins_anew)
     if (item.count_of_all.empty()) continue;
     const std::string_view tensor = std::string_view{item.name}.substr(item.name.size() - item.length_of_tensor);
     const std::string_view kernel = item.kernel_prefix();
-    bool has_lists = false, is_anew = false;
+    bool has_lists = false, is_anew = true;
     content.manager().for_each_list([&](list_id, const list_spec& spec) {
       if (spec.use != list_use::state || !spec.name.starts_with(kernel)) return;
       has_lists = true;
-      is_anew = is_anew || begins_anew(std::string{spec.name} + '/' + std::string{tensor});
+      is_anew = is_anew && begins_anew(std::string{spec.name} + '/' + std::string{tensor});
     });
     item.pieces.front().begins_anew = has_lists ? is_anew : begins_anew(std::string{tensor});
   }

@@ -100,6 +100,7 @@ void write_columns(const model_item& item, std::span<const std::byte> content, F
 {
   const auto columns = static_cast<std::size_t>(item.extents[0]), rows = static_cast<std::size_t>(item.extents[1]);
   const std::size_t width = size_of(item.type);
+  if (rows == 0) return;  // there may be many columns of nothing
   std::vector<std::byte> column(rows * width);
   for (std::size_t at = 0; at < columns; ++at) {
     for (std::size_t row = 0; row < rows; ++row)
@@ -126,12 +127,13 @@ void write_columns(const model_item& item, std::span<const std::byte> content, F
 /// @throws io_error      an older file of that name is untouched, also where a save into the folder is not over. If
 ///   only the folder's last sync failed, it is replaced, and a power cut may bring it back: one of the two is there,
 ///   whole
-/// @throws usage_error   `file_name` is none for an export; otherwise as `save`
+/// @throws usage_error   `file_name` is none for an export, or a rule has two stars; otherwise as `save`
 /// @complexity        one pass over the bytes
 template <class Manager, file_folder Folder>
 void export_values(Manager& m, Folder& folder, std::string_view file_name, std::span<const file_name_rule> names = {})
 {
   detail::expect_export_name(file_name);
+  detail::expect_rules(names);
   std::vector<model_item> values;
   for (const model_item& item : content_of(m)) {
     if (item.is_state() || !item.is_filled || (item.list != value_list && item.list != item.master)) continue;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/core/version.hpp>
+#include <chunkmem/core/error.hpp>
 
 #include <cstddef>
 #include <span>
@@ -12,7 +12,7 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// The name that a file of another program has for a tensor of the model. A `*` in both names stands for the same
+/// The name that a file of another program has for a tensor of the model. One `*` in both names stands for the same
 /// characters, such as the number of a layer.
 ///
 ///     const file_name_rule gpt2{"h.*.attn.qkv", "transformer.h.*.attn.c_attn.weight", true};
@@ -43,6 +43,17 @@ namespace detail {
     }
   }
   return pattern.find_first_not_of('*', in) == pattern.npos;
+}
+
+/// @throws usage_error   a rule has two stars, or one in the name of the file alone
+inline void expect_rules(std::span<const file_name_rule> names)
+{
+  for (const file_name_rule& it : names) {
+    const std::size_t star = it.tensor.find('*'), there = it.in_file.find('*');
+    if (star != it.tensor.rfind('*') || there != it.in_file.rfind('*') || (star == it.tensor.npos && there != star))
+      throw usage_error{error_text{} << "chunkmem: the rule of names " << it.tensor << " to " << it.in_file
+                                     << " has two stars, or one in the file's name alone (give each name one)"};
+  }
 }
 
 /// Where a file has a tensor of the model.

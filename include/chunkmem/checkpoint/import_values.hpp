@@ -161,7 +161,7 @@ template <class Content>
 ///   safetensors file; nothing was changed
 /// @throws io_error       the file cannot be read: some tensors are filled. Until an import or a load gets through,
 ///   nothing is saved and no step is taken
-/// @throws usage_error    inside an iteration; otherwise as load
+/// @throws usage_error    inside an iteration, or a rule of names has two stars; otherwise as load
 /// @throws comm_error     a rank is gone. Ranks throw other errors together, and config_error also where a part of a
 ///   unit would stay as it is, or ranks see files with other values: nothing was changed
 /// @complexity            one pass over the tensors, and one more over those of a wider type than the model's. Each of
@@ -181,9 +181,9 @@ imported_values import_values(Model& model, const Folder& folder, std::string_vi
   content.agree_on_model();
   collective::agree_on(ranks, options.takes_part ? 1 : 0,
                        "some ranks take a part of a file, and others all of it (give all of them the same takes_part)");
-  collective::agree_on(ranks, detail::word_of_patterns(options.begins_anew, options.leaves_out),
-                       "ranks let other things begin anew or be left out (give all of them the same begins_anew and "
-                       "leaves_out)");
+  collective::agree_on(ranks, detail::word_of_patterns(options.begins_anew, options.leaves_out, options.names),
+                       "ranks take other names, or let other things begin anew or be left out (give all of them the "
+                       "same names, begins_anew and leaves_out)");
   collective::agree_on(ranks, options.allow_overflow ? 1 : 0,
                        "some ranks let numbers become infinite, and others do not (give all of them the same "
                        "allow_overflow)");
@@ -199,6 +199,7 @@ imported_values import_values(Model& model, const Folder& folder, std::string_vi
                                   options.takes_part,
                                   options.names};
   collective::all_or_none(ranks, [&] {
+    detail::expect_rules(options.names);
     file.emplace(folder.open(file_name), std::string{file_name}, options.limits);
     index.emplace(file->tensors(), file->payload());
     result = detail::match_import(content, *index, rules);
@@ -210,8 +211,8 @@ imported_values import_values(Model& model, const Folder& folder, std::string_vi
   content.begin_fill();
   collective::all_or_none(ranks, [&] { m.content().begin_load(); });
   detail::fill_items(content, &detail::is_imported, *file, again);
-  content.end_fill(
-      [&](const std::string& name) { return index->find(detail::place_of(name, options.names).name) != nullptr; });
+  const std::set<std::string_view> kept(result.kept.begin(), result.kept.end());
+  content.end_fill([&](const std::string& name) { return !kept.contains(name); });
   m.content().end_load();
   return result;
 }

@@ -44,8 +44,8 @@ struct load_options {
   /// finite numbers that the type of a model's tensor does not reach become infinite; else such a load is refused
   bool allow_overflow = false;
   /// Names, with `*` for any characters, of what the generation may lack. Weights, buffers and registered states of
-  /// these names are then as the trainer left them, and lists of an optimizer are zeros: their parameters count their
-  /// updates from the first one on. "adam/*" names the lists and the states of a kernel, "*lora*" all of some weights.
+  /// these names are then as the trainer left them, and lists of an optimizer are zeros: a parameter of which all begin
+  /// anew counts its updates from the first one on. "adam/*" names the lists and the states of a kernel, "*lora*" all of some weights.
   std::vector<std::string> begins_anew{};
   /// The same of what counts as if the generation did not have it, whether the model has it or not.
   std::vector<std::string> leaves_out{};
@@ -315,9 +315,9 @@ template <class Content>
                                           const match_rules& rules)
 {
   const std::uint32_t world = content.ranks().ranks();
-  find_own_items(content, index, stored);
-  match_lists(content.manager(), stored);
   file_match match{index, rules, stored.empty};
+  find_own_items(content, index, stored, [&](std::string_view name) { return match.is_left_out(name); });
+  match_lists(content.manager(), stored);
   content.for_each_shared([&](const std::string& name, const auto& extents, std::size_t position) {
     match.add(name, extents, content.items()[position].type);
   });
@@ -415,8 +415,9 @@ class generation_load {
       index_.emplace(generation_.generation());
       names_ = match_content(content_, *index_, stored(), rules);
       load_.emplace(content_, generation_, names_);
-      // what stays of a share goes with it where damage is found later, and an older generation could not have it again
-      if (std::ranges::any_of(content_.items(), &has_kept_and_stored)) generation_.check(0, UINT64_MAX);
+      // damage that is found later would take bytes that begin anew: of a share, or with an older generation
+      if (!options.begins_anew.empty())
+        generation_.check(index_of(content_.ranks().rank()), UINT64_MAX, content_.ranks().ranks());
     });
   }
   generation_load(const generation_load&) = delete;
@@ -426,12 +427,6 @@ class generation_load {
   [[nodiscard]] const matched_names& names() const noexcept { return names_; }
 
  private:
-  [[nodiscard]] static bool has_kept_and_stored(const model_item& item)
-  {
-    const auto stays = [&](const item_piece& it) { return is_kept(item, it); };
-    return std::ranges::any_of(item.pieces, stays) && !std::ranges::all_of(item.pieces, stays);
-  }
-
   /// A match names and marks items of shares, so each generation is compared with a copy. A manager has no shares, and
   /// all its items are its own: nothing of them changes.
   std::conditional_t<is_manager<Model>, content_type&, content_type> content_;

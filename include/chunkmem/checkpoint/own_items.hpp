@@ -28,12 +28,14 @@ namespace checkpoint {
 }
 
 /// States and buffers with different bytes on each rank load only on as many ranks. Each rank has its own, called
-/// "name[rank 1 of 4]". @throws config_error   the name is of another number of ranks
-inline void refuse_other_ranks(std::string_view name, std::uint32_t ranks, const stored_index& from)
+/// "name[rank 1 of 4]". @param is_left_out   `is_left_out(name)`: a name of the file that counts as if it were not there
+/// @throws config_error   the name is of another number of ranks
+template <class IsLeftOut>
+void refuse_other_ranks(std::string_view name, std::uint32_t ranks, const stored_index& from, IsLeftOut is_left_out)
 {
   const std::string begin = std::string{name} + "[rank ";
   const auto own = from.all().lower_bound(begin);
-  if (own == from.all().end() || !own->first.starts_with(begin) ||
+  if (own == from.all().end() || !own->first.starts_with(begin) || is_left_out(own->first) ||
       own->first.ends_with(" of " + std::to_string(ranks) + ']'))
     return;
   throw config_error{
@@ -96,17 +98,19 @@ template <class Content>
 }
 
 /// Before a load: finds what each rank has its own of, under its own name or that of all.
+/// @param is_left_out   as refuse_other_ranks
 /// @throws config_error   each rank saved its own, and there were more or fewer of them
-template <class Content>
-void find_own_items(Content& content, const stored_index& index, const manifest& stored)
+template <class Content, class IsLeftOut>
+void find_own_items(Content& content, const stored_index& index, const manifest& stored, IsLeftOut is_left_out)
 {
   const std::uint32_t world = content.ranks().ranks();
   for (std::size_t position = 0; position < content.items().size(); ++position) {
     if (!content.is_own(position)) continue;
     model_item& item = content.items()[position];
-    refuse_other_ranks(item.name, world, index);
+    refuse_other_ranks(item.name, world, index, is_left_out);
     if (world == 1) continue;
     const std::string name = own_name(item.name, index_of(content.ranks().rank()), world);
+    if (is_left_out(name)) continue;
     if (index.find(name) != nullptr || std::ranges::find(stored.empty, name) != stored.empty.end())
       item.pieces.front().name = name;
   }

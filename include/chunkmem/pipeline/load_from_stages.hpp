@@ -219,7 +219,8 @@ class stage_content {
   {
     const std::string_view name = std::string_view{item.name}.substr(checkpoint::detail::state_prefix.size());
     const std::string stored = stored_name_of(item);
-    if (!saved_.names().contains(stored) && !item.may_be_absent() && begin_anew(item)) return;
+    const bool may_begin = !item.may_be_absent() || (item.is_constant && !has_kernel(item.name));
+    if (may_begin && !saved_.names().contains(stored) && begin_anew(item)) return;
     if (!stored.empty()) {  // else it is zero there
       const std::vector<std::byte> loaded = saved_.state(item, stored);
       const auto is_zero = [](std::byte it) { return it == std::byte{0}; };
@@ -232,6 +233,13 @@ class stage_content {
       taken_.insert(stored);
     }
     items_.push_back(std::move(item));
+  }
+  /// The save has other states of the kernel, "state/adam/...", so a constant that it does not name is zero there.
+  [[nodiscard]] bool has_kernel(const std::string& constant) const
+  {
+    const std::string begin = constant.substr(0, constant.rfind('/') + 1);
+    const auto found = saved_.names().lower_bound(begin);
+    return found != saved_.names().end() && found->starts_with(begin);
   }
   /// Of a number of one parameter also the name that a copy of it has there; empty where the save has a zero.
   [[nodiscard]] std::string stored_name_of(const checkpoint::model_item& item) const
