@@ -45,7 +45,8 @@ struct load_options {
   bool allow_overflow = false;
   /// Names, with `*` for any characters, of what the generation may lack. Weights, buffers and registered states of
   /// these names are then as the trainer left them, and lists of an optimizer are zeros: a parameter of which all begin
-  /// anew counts its updates from the first one on. "adam/*" names the lists and the states of a kernel, "*lora*" all of some weights.
+  /// anew counts its updates from the first one on. "adam/*" names the lists and the states of a kernel, "*lora*" all
+  /// of some weights.
   std::vector<std::string> begins_anew{};
   /// The same of what counts as if the generation did not have it, whether the model has it or not.
   std::vector<std::string> leaves_out{};

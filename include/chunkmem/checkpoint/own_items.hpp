@@ -28,7 +28,8 @@ namespace checkpoint {
 }
 
 /// States and buffers with different bytes on each rank load only on as many ranks. Each rank has its own, called
-/// "name[rank 1 of 4]". @param is_left_out   `is_left_out(name)`: a name of the file that counts as if it were not there
+/// "name[rank 1 of 4]". @param is_left_out   `is_left_out(name)`: a name of the file that counts as if it were not
+/// there
 /// @throws config_error   the name is of another number of ranks
 template <class IsLeftOut>
 void refuse_other_ranks(std::string_view name, std::uint32_t ranks, const stored_index& from, IsLeftOut is_left_out)
