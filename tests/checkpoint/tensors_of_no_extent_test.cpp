@@ -96,7 +96,8 @@ std::vector<std::byte> content_of(const memory_folder& folder)
 /// A manager with the call of a model over ranks.
 template <class... Policies>
 struct stepping_manager : cm::manager<arena, Policies...> {
-  using cm::manager<arena, Policies...>::manager;
+  using whole_type = cm::manager<arena, Policies...>;
+  stepping_manager(arena& memory, const cm::manager_options& options) : whole_type{memory, options} {}
   void step(cm::optimizer::adam& adam, const cm::optimizer::step_options& options)
   {
     (void)cm::optimizer::step(*this, adam, options);

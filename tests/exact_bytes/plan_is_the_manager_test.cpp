@@ -96,12 +96,13 @@ TEST_CASE("the least host that a planner names is the least host of the manager 
     REQUIRE(found.fits);
     CHECK(found.need.smallest_host <= host);
     CHECK(found.need.smallest_host + 1_KiB > host);
-    memory_plan plan{.chunk_bytes = bytes{2 * how.chunk_elements},
-                     .device_capacity = device,
-                     .host_capacity = host,
-                     .device_update_share = how.device_update_share,
-                     .gradient = name,
-                     .assumed = {.tide = found.need.largest_leases}};
+    memory_plan plan;
+    plan.chunk_bytes = bytes{2 * how.chunk_elements};
+    plan.device_capacity = device;
+    plan.host_capacity = host;
+    plan.device_update_share = how.device_update_share;
+    plan.gradient = name;
+    plan.assumed.tide = found.need.largest_leases;
     CAPTURE(name, host.count(), plan.assumed.tide.count());
     const memory_requirement need = rehearse(gpt(4), plan);
     CHECK(need.smallest_host == found.need.smallest_host);
