@@ -171,8 +171,7 @@ TEST_CASE("a report with a loss that is no number is still JSON", "[gpt_cuda]")
   const auto where = std::filesystem::temp_directory_path() / ("chunkmem_report_" + std::to_string(::getpid()));
   {
     std::ofstream out{where};
-    gpt::write_report(out, gpt::parse_options(0, nullptr, gpt::program::gpt_cuda),
-                      {.losses = {5.5f, NAN, INFINITY}, .parameter_hash = 1}, "{}");
+    gpt::write_report(out, gpt::options{}, {.losses = {5.5f, NAN, INFINITY}, .parameter_hash = 1}, "{}");
   }
   std::ifstream in{where};
   const std::string all{std::istreambuf_iterator<char>{in}, {}};
