@@ -33,7 +33,7 @@ class mistake_maker {
       case 6: return ask([&] { m.lease(cm::tier::device, cm::bytes{0}).release(); });
       case 7: return ask([&] { (void)cm::stacked<float>{weight, 2}.slice(2); });
       case 8: return ask([&] { (void)cm::shape{std::span{too_many}}; });
-      case 9: return ask([&] { (void)cm::shape{4, 0}; });
+      case 9: return ask([&] { (void)m.template add_stacked<float>(0, {4}, cm::role::parameter); });
       case 10: return ask([&] { (void)m.gradient(std::move(stranger(it).pin)); });
       case 11: return ask([&] { m.gradient_done(std::move(stranger(it).gradient)); });
       case 12: return ended_iteration(it);
