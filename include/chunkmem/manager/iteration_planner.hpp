@@ -483,6 +483,9 @@ class iteration_planner {
         const std::uint64_t least = long_trial.counted * (wanted.bound_bytes / device.frame_bytes());
         planned.keep(std::move(wanted));
         std::uint64_t moved = frames_moved(planned, now, record, chunk_of_slot);
+        request.again = true;
+        if (finds_places && moved > least)
+          moved = try_without_delays(planned, now, record, chunk_of_slot, request, moved);
         if (finds_places && moved > least) {  // stays may have been given up for their frames
           request.finds_places = false;
           moved =
@@ -493,6 +496,25 @@ class iteration_planner {
       }
     }
     planned.tuned = true;
+  }
+
+  /// Takes the plan without delayed loads where that copies fewer frames than the planned one.
+  /// @return   the frames that the plan copies then
+  [[nodiscard]] std::uint64_t try_without_delays(planned_iteration& planned, const chunk_cache<Eviction>& now,
+                                                 const access_record& record,
+                                                 std::span<const std::uint32_t> chunk_of_slot,
+                                                 transfer::retention_request request, std::uint64_t than)
+  {
+    request.delays_loads = false;
+    transfer::iteration_plan delayed = planned.plan;
+    const std::optional<retained_ways> ways = planned.ways;
+    planned.keep(transfer_.retain(request));
+    const std::uint64_t moved =
+        planned.plan.retained_until.empty() ? impossible : frames_moved(planned, now, record, chunk_of_slot);
+    if (moved < than) return moved;
+    planned.keep(std::move(delayed));
+    planned.ways = ways;
+    return than;
   }
 
   /// A way to run a plan of who stays, and the frames that it copies; impossible where it does not fit.

@@ -62,19 +62,10 @@ class planned {
   [[nodiscard]] iteration_plan retain(const retention_request& request)
   {
     const access_record& record = request.record;
-    if (record.empty() || !tide_.read(record, request.device, request.frame)) return {};
-    uses_.read(record, request.chunk_of_slot, static_cast<std::uint32_t>(request.chunks.size()), request.live);
-    sizes_.clear();
-    for (const chunk& chunk_state : request.chunks) sizes_.push_back(chunk_state.frames * request.frame.count());
-    room_.clear();
-    for (std::uint32_t now = 0; now < record.size(); ++now)
-      room_.push_back(tide_.dry_frames(now) * request.frame.count());
-    host_copies_.assign(record.size(), room_for_host_copies(request));
-    try {
-      plan_ = plan_retention({sizes_, uses_.uses(), room_, host_copies_, true});
-    } catch (const out_of_memory&) {  // a chunk would have to lie between leases, or the host copies have no room
-      return {};
-    }
+    if (!request.again && !solve(request)) return {};
+    if (plan_.retained.empty()) return {};  // it was asked again for what has no solution
+    plan_.retained = request.delays_loads || plan_.undelayed.empty() ? stays_ : plan_.undelayed;
+    plan_.moved_bytes = solved_bytes_;
     const auto places = request.finds_places && plan_.device_only.empty()
                             ? frames_.choose(uses_, plan_.retained, tide_, request.chunks)
                             : std::span<const std::uint32_t>{};
@@ -104,6 +95,30 @@ class planned {
   [[nodiscard]] const retention_solution& solution() const noexcept { return plan_; }
 
  private:
+  /// Reads the record, and chooses the chunks that stay.
+  /// @return   false where no choice is needed, or none fits
+  [[nodiscard]] bool solve(const retention_request& request)
+  {
+    const access_record& record = request.record;
+    plan_ = {};
+    if (record.empty() || !tide_.read(record, request.device, request.frame)) return false;
+    uses_.read(record, request.chunk_of_slot, static_cast<std::uint32_t>(request.chunks.size()), request.live);
+    sizes_.clear();
+    for (const chunk& chunk_state : request.chunks) sizes_.push_back(chunk_state.frames * request.frame.count());
+    room_.clear();
+    for (std::uint32_t now = 0; now < record.size(); ++now)
+      room_.push_back(tide_.dry_frames(now) * request.frame.count());
+    host_copies_.assign(record.size(), room_for_host_copies(request));
+    try {
+      plan_ = plan_retention({sizes_, uses_.uses(), room_, host_copies_, true});
+    } catch (const out_of_memory&) {  // a chunk would have to lie between leases, or the host copies have no room
+      return false;
+    }
+    stays_ = plan_.retained;
+    solved_bytes_ = plan_.moved_bytes;
+    return true;
+  }
+
   /// Bytes of the host that no lease takes. Two kinds of chunks need no host copy: derived chunks, and chunks that
   /// never hold bytes.
   [[nodiscard]] std::uint64_t room_for_host_copies(const retention_request& request)
@@ -125,6 +140,8 @@ class planned {
   early_loads early_;
   stay_frames frames_;
   retention_solution plan_;
+  sequence<std::uint8_t> stays_;  // as the solution has them, before some are given up for their frames
+  std::uint64_t solved_bytes_ = 0;
   sequence<std::uint64_t> sizes_;
   sequence<std::uint64_t> room_;
   sequence<std::uint64_t> host_copies_;

@@ -25,6 +25,8 @@ namespace transfer {
 ///     const double gap = static_cast<double>(plan.moved_bytes) / plan.certified_bytes;
 struct retention_solution {
   sequence<std::uint8_t> retained;  ///< by use: 1 if the chunk stays until its next use on the device
+  /// the same before delay_loads(), for as many bytes; empty where some chunks live on the device alone
+  sequence<std::uint8_t> undelayed = {};
   /// by chunk: 1 if the chunk never leaves and has no host copy; empty: every chunk has a host copy
   sequence<std::uint8_t> device_only = {};
   std::uint64_t moved_bytes = 0;  ///< in one iteration, both directions
@@ -97,6 +99,7 @@ void climb_all_widths(dual_ascent& ascent, std::size_t most_steps, Visit visit)
   candidates.sweep(time, 0);
   kept_intervals choice = candidates.best();
   retention_solution plan{problem.retained()};
+  plan.undelayed.assign(plan.retained);
   plan.certified_bytes = certified_bytes(problem, ascent.best());
   const auto unit = static_cast<double>(problem.unit_bytes());
   // Choices move whole units: one that moves less than a unit above the certificate cannot be improved.
@@ -104,14 +107,18 @@ void climb_all_widths(dual_ascent& ascent, std::size_t most_steps, Visit visit)
       __builtin_fma(0.998, unit, plan.certified_bytes) - static_cast<double>(problem.constant_bytes());
   ruin_and_recreate{problem, ascent.best()}.improve(choice, effort.rebuilds,
                                                     enough > 0 ? static_cast<std::uint64_t>(enough) : 0);
+  const auto note = [&](sequence<std::uint8_t>& retained) {
+    for (std::size_t which = 0; which < problem.intervals().size(); ++which)
+      retained[problem.intervals()[which].use] = choice.is_kept(which) ? 1 : 0;
+  };
   shorten(choice);
+  note(plan.undelayed);
   delay_loads(choice);
+  note(plan.retained);
 
   plan.moved_bytes = problem.constant_bytes() + choice.moved_bytes();
   plan.is_optimal = problem.intervals().empty() ||
                     plan.certified_bytes > __builtin_fma(-0.999, unit, static_cast<double>(plan.moved_bytes));
-  for (std::size_t which = 0; which < problem.intervals().size(); ++which)
-    plan.retained[problem.intervals()[which].use] = choice.is_kept(which) ? 1 : 0;
   plan.prices.assign(ascent.best().prices());
   return plan;
 }
@@ -301,6 +308,7 @@ class device_only_search {
     is_whole_ = is_whole_ && plan.is_optimal;
     if (found_ && plan.moved_bytes >= best_.moved_bytes) return;
     plan.retained = others.retained(plan.retained, device_only);
+    plan.undelayed.clear();
     plan.device_only = std::move(device_only);
     best_ = std::move(plan);
     found_ = true;

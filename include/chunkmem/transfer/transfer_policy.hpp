@@ -72,6 +72,8 @@ struct retention_request {
   bytes device{};  ///< for chunks and leases
   bytes host{};
   bool finds_places = true;  ///< the plan may say in which frames each chunk lies; false: it leaves `places` empty
+  bool delays_loads = true;  ///< of plans for as many bytes, one with later loads; false: another one, if there is one
+  bool again = false;        ///< the record, the chunks and the capacities are those of the request before
 };
 
 }  // namespace transfer
