@@ -484,8 +484,11 @@ class iteration_planner {
         planned.keep(std::move(wanted));
         std::uint64_t moved = frames_moved(planned, now, record, chunk_of_slot);
         request.again = true;
-        if (finds_places && moved > least)
-          moved = try_without_delays(planned, now, record, chunk_of_slot, request, moved);
+        if (finds_places && moved > least) {
+          request.delays_loads = false;
+          moved = try_other(planned, now, record, chunk_of_slot, transfer_.retain(request), moved);
+          request.delays_loads = true;
+        }
         if (finds_places && moved > least) {  // stays may have been given up for their frames
           request.finds_places = false;
           moved =
@@ -498,21 +501,19 @@ class iteration_planner {
     planned.tuned = true;
   }
 
-  /// Takes the plan without delayed loads where that copies fewer frames than the planned one.
+  /// Takes another plan where that copies fewer frames than the planned one.
   /// @return   the frames that the plan copies then
-  [[nodiscard]] std::uint64_t try_without_delays(planned_iteration& planned, const chunk_cache<Eviction>& now,
-                                                 const access_record& record,
-                                                 std::span<const std::uint32_t> chunk_of_slot,
-                                                 transfer::retention_request request, std::uint64_t than)
+  [[nodiscard]] std::uint64_t try_other(planned_iteration& planned, const chunk_cache<Eviction>& now,
+                                        const access_record& record, std::span<const std::uint32_t> chunk_of_slot,
+                                        transfer::iteration_plan other, std::uint64_t than)
   {
-    request.delays_loads = false;
-    transfer::iteration_plan delayed = planned.plan;
+    if (other.retained_until.empty()) return than;
+    transfer::iteration_plan planned_now = planned.plan;
     const std::optional<retained_ways> ways = planned.ways;
-    planned.keep(transfer_.retain(request));
-    const std::uint64_t moved =
-        planned.plan.retained_until.empty() ? impossible : frames_moved(planned, now, record, chunk_of_slot);
+    planned.keep(std::move(other));
+    const std::uint64_t moved = frames_moved(planned, now, record, chunk_of_slot);
     if (moved < than) return moved;
-    planned.keep(std::move(delayed));
+    planned.keep(std::move(planned_now));
     planned.ways = ways;
     return than;
   }
