@@ -35,7 +35,8 @@ void print_names()
     std::printf("%s/%s\n", std::string{it.family}.c_str(), std::string{it.name}.c_str());
 }
 
-/// What is done now, where a terminal shows it. A signal ends the work here: there are no parts of a result.
+/// The line at a terminal that names the current work. A signal ends the program at once, since a part of a result is
+/// useless.
 struct progress {
   void begins(std::string_view strategy, std::uint64_t width, std::size_t number, std::size_t of)
   {

@@ -37,7 +37,7 @@ namespace {
 
 constexpr cm::bytes room = 8_MiB;
 
-/// What a trainer has of the model.
+/// The parts of the model that a trainer declares.
 struct setup {
   bool trains_layer = true;
   bool has_lora = false;

@@ -278,7 +278,7 @@ class checkpointed {
   using list_type = typename tensors_type::list;
   static constexpr bool has_checks = Manager::engine_type::checks_type::is_on && Manager::engine_type::host_addressable;
 
-  /// What iterations of a name have of their own.
+  /// The record, the plan and the sizes of the iterations of one name.
   struct planned_kind {
     planned_kind(std::string of, std::uint64_t most_rows, std::uint32_t forwards)
         : name{std::move(of)}, rows{most_rows}, instances{forwards}

@@ -22,14 +22,14 @@
 #include <string_view>
 #include <vector>
 
-// What a model and a file have of each other: file_match compares names, shapes and types, and match_content says of
-// each item of a model where its bytes are. Loads and imports use both.
+// Comparison of a model with a file: file_match compares names, shapes and types, and match_content finds the bytes of
+// each item of the model. Loads and imports use both.
 
 namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// What became of the names of a file and of a model, in a load or an import.
+/// The names of a file and of a model after a load or an import: loaded, begun anew, ignored.
 ///
 ///     for (const std::string& it : checkpoint::load(m, folder, {.begins_anew = {"*lora*"}}).names.begun_anew)
 ///       std::cout << it << " is as it was filled\n";
@@ -43,7 +43,7 @@ struct matched_names {
 
 namespace detail {
 
-/// What may differ between a model and a file. All outlive this.
+/// The permitted differences between a model and a file. The names outlive this object.
 struct match_rules {
   std::string_view source;                     ///< "this checkpoint", or the file's name
   std::string_view remedy;                     ///< against names of one of the two
@@ -83,7 +83,7 @@ inline constexpr match_rules of_checkpoint{
   return has(name) || (rank != name.npos && has(name.substr(0, rank)));
 }
 
-/// What the file is to do that does not have a thing of the model.
+/// The answer to a tensor of the model that the file lacks.
 enum class absence : std::uint8_t {
   refused,  ///< unless the rules let it begin anew
   zero,     ///< it is zero then

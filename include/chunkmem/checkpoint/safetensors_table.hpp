@@ -26,7 +26,7 @@ namespace checkpoint {
 
 namespace detail {
 
-/// What a message about a header names: the file, and the tensor where one is known.
+/// The file and the tensor, if known, for a message about a header.
 ///
 ///     refuse_header({.file = "model.safetensors", .tensor = "wte"}, "a number is negative");
 struct header_place {

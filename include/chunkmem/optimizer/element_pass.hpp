@@ -216,7 +216,7 @@ class element_pass {
 
  private:
   using source_type = rounding_source<Work::rule>;
-  /// What all draws of a stream share.
+  /// The keys that all draws of a stream share.
   using random_keys = std::conditional_t<draws_philox, stream_words, source_type>;
 
   /// Fills `keys` for each stream that random bits round.
