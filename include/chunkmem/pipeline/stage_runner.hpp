@@ -166,12 +166,13 @@ class stage_runner {
     try {
       for (const operation& step : plan_->stages[links_->stage()]) {
         now = &step;
-        if (plan_->batch_of(step.micro_batch) < first_batch) {
+        const std::uint32_t batch = plan_->batch_of(step.micro_batch);
+        bool is_left_out = batch < first_batch;
+        if constexpr (requires { stage.ends_before(batch); }) is_left_out = is_left_out || stage.ends_before(batch);
+        if (is_left_out) {
           if (sends(step.kind)) (void)next_send();  // buffers are used again in the rhythm of all sends
           continue;
         }
-        if constexpr (requires { stage.ends_before(first_batch); })
-          if (stage.ends_before(plan_->batch_of(step.micro_batch))) continue;
         links_->check();
         take(stage, step);
       }
