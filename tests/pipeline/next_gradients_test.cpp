@@ -10,6 +10,7 @@
 
 #include <support/catch.hpp>
 #include <support/managed_weights.hpp>
+#include <support/refusal.hpp>
 
 #include "schedule_runs.hpp"
 
@@ -65,16 +66,7 @@ struct one_weight {
   }
 };
 
-/// What a call says that refuses, or nothing.
-std::string refusal(call_ref<void()> call)
-{
-  try {
-    call();
-  } catch (const error& refused) {
-    return refused.what();
-  }
-  return {};
-}
+using support::refusal;
 
 /// Two stages, each with one weight. @param work   `work(place, weight, steps)`
 using work_of_stage = call_ref<void(thread_stages::place&, one_weight&, stage_step<collective::local_threads>&)>;

@@ -16,6 +16,7 @@
 #include <support/adversarial.hpp>
 #include <support/catch.hpp>
 #include <support/rank_threads.hpp>
+#include <support/refusal.hpp>
 #include <support/sanitized.hpp>
 #include <support/train_on_ranks.hpp>
 
@@ -169,11 +170,8 @@ TEST_CASE("ranks that take a step with other options are told so, and weights st
     {
       const auto scope = m.iteration();
       for (float& it : m.gradient(weight).span()) it = 1;
-      try {
-        m.step(adam, {.learning_rate = rank == 0 ? 0.1F : 0.2F, .skip_nonfinite = false});
-      } catch (const cm::usage_error& refused) {
-        said[rank] = refused.what();
-      }
+      said[rank] = support::refusal<cm::usage_error>(
+          [&] { m.step(adam, {.learning_rate = rank == 0 ? 0.1F : 0.2F, .skip_nonfinite = false}); });
       if (m.acquire(weight, cm::access::read).span()[0] != 1) said[rank] += "a weight moved";
       m.step(adam, {.learning_rate = 0.1F, .skip_nonfinite = false});
     }
@@ -220,14 +218,7 @@ TEST_CASE("gradients of ranks are done in each micro-batch, and mistakes with th
   std::vector<float> found(2);
   const cm::collective::thread_group group{2, {}};
   support::on_ranks(2, [&](std::uint32_t rank) {
-    const auto said = [](auto call) -> std::string {
-      try {
-        call();
-      } catch (const cm::usage_error& refused) {
-        return refused.what();
-      }
-      return "nothing";
-    };
+    const auto said = [](auto call) -> std::string { return support::refusal<cm::usage_error>(call); };
     cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};
     cm::collective::local_threads ranks{group, cm::rank_id{rank}};
     cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{
@@ -384,11 +375,7 @@ TEST_CASE("ranks that loaded checkpoints of different steps are told so by the f
     for (float& it : m.acquire(weight, cm::access::write).span()) it = 1;
     const auto scope = m.iteration();
     for (float& it : m.gradient(weight).span()) it = 1;
-    try {
-      m.step(adam, {.learning_rate = 0.1F});
-    } catch (const cm::usage_error& refused) {
-      said[rank] = refused.what();
-    }
+    said[rank] = support::refusal<cm::usage_error>([&] { m.step(adam, {.learning_rate = 0.1F}); });
   });
   for (const std::string& it : said) CHECK(it.find("checkpoints of the same step") != std::string::npos);
 }
