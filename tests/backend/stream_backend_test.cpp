@@ -16,7 +16,6 @@
 #include <support/sanitized.hpp>
 
 #include <array>
-#include <string>
 #include <thread>
 #include <type_traits>
 

@@ -8,7 +8,6 @@
 #include <support/sanitized.hpp>
 
 #include <cstddef>
-#include <exception>
 #include <string>
 
 using memory = chunkmem::backend::on_caller<on_thrust::memory_under_test>;

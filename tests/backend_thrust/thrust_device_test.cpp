@@ -23,9 +23,7 @@
 #include <memory>
 #include <new>
 #include <stdexcept>
-#include <string>
 #include <type_traits>
-#include <vector>
 
 using namespace chunkmem;
 using backend::on_caller;

@@ -18,7 +18,6 @@
 #include <array>
 #include <cmath>
 #include <fstream>
-#include <functional>
 #include <iostream>
 #include <vector>
 

@@ -9,8 +9,6 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
-#include <vector>
 
 namespace manifest_test {
 

@@ -22,7 +22,6 @@
 #include <cstring>
 #include <fstream>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 #include "small_model.hpp"

@@ -6,7 +6,6 @@
 #include <support/oracles/dice.hpp>
 #include <support/refusal.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <set>

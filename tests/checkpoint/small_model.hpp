@@ -8,9 +8,6 @@
 #include <support/catch.hpp>
 #include <support/temporary_folder.hpp>
 
-#include <string>
-#include <utility>
-
 namespace checkpoints {
 
 namespace cm = chunkmem;

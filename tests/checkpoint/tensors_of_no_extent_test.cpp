@@ -15,7 +15,6 @@
 #include <support/refusal.hpp>
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 #include "small_model.hpp"

@@ -11,7 +11,6 @@
 #include <span>
 #include <string>
 #include <thread>
-#include <utility>
 #include "mistakes.hpp"
 
 namespace caller_guard_test {

@@ -13,7 +13,6 @@
 #include <mpi.h>
 
 #include <chrono>
-#include <cstdint>
 #include <string>
 
 namespace failed_ranks_test {

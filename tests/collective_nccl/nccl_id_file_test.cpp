@@ -11,7 +11,6 @@
 #include <fstream>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include <sys/socket.h>
 #include <sys/stat.h>

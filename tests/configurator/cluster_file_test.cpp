@@ -11,8 +11,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 namespace cluster_file_test {

@@ -21,7 +21,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
-#include <string>
 #include <vector>
 
 namespace model_profile_test {

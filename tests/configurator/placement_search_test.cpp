@@ -12,7 +12,6 @@
 #include <array>
 #include <cstdint>
 #include <limits>
-#include <string>
 #include <vector>
 
 namespace placement_search_test {

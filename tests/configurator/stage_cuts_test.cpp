@@ -21,7 +21,6 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
-#include <numeric>
 #include <span>
 #include <string>
 #include <vector>

@@ -7,7 +7,6 @@
 #include <concepts>
 #include <string>
 #include <string_view>
-#include <variant>
 
 namespace policy_test {
 

@@ -6,7 +6,6 @@
 #include <support/sanitized.hpp>
 
 #include <cstdint>
-#include <exception>
 #include <iostream>
 #include <string>
 

@@ -6,7 +6,6 @@
 #include <support/sanitized.hpp>
 #include <support/toy_trainer.hpp>
 
-#include <array>
 #include <cstdint>
 #include <iostream>
 #include <optional>

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <new>
-#include <string>
 #include <vector>
 
 namespace rehearsal_scratch_test {

@@ -17,7 +17,6 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -30,7 +29,6 @@ using Catch::Matchers::ContainsSubstring;
 using chunkmem::pipeline::schedule;  // not that of a manager
 using support::managed_layers;
 using support::manager_of_layers;
-using support::vector_type;
 using support::width;
 
 namespace {

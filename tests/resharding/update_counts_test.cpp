@@ -31,7 +31,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <optional>
 #include <span>
 #include <sstream>
 #include <stdexcept>

@@ -10,7 +10,6 @@
 #include <support/refusal.hpp>
 
 #include <cstdint>
-#include <exception>
 #include <string>
 #include <string_view>
 #include <thread>
