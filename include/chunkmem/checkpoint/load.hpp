@@ -21,7 +21,6 @@
 #include <cstdint>
 #include <numeric>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
