@@ -3,8 +3,6 @@
 
 // The bytes that a plan over ranks names, against ranks that train together on as much memory, and on one frame less.
 #include <chunkmem/backend/host_arena.hpp>
-#include <chunkmem/chunk/layouts.hpp>
-#include <chunkmem/chunk/size_class_layout.hpp>
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/collective/thread_group.hpp>
 #include <chunkmem/core/bytes.hpp>
@@ -19,7 +17,6 @@
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>
 
-#include "../planner/random_workload.hpp"
 #include "../planner/tiny_plan.hpp"
 #include "lone_plans.hpp"
 #include "script_trainer.hpp"

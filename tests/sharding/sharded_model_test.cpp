@@ -47,6 +47,26 @@ std::vector<std::string> nothing(const job& wanted)
   return std::vector<std::string>(wanted.ranks);
 }
 
+namespace {
+
+using arena = cm::backend::host_arena;
+using model_type = cm::sharded_model<arena, cm::collective::local_threads>;
+
+/// Runs `work(rank, model)` on ranks that are threads, each with a model of its own.
+template <class Work>
+void on_models(std::uint32_t ranks, cm::bytes chunk, Work work)
+{
+  const cm::collective::thread_group group{ranks, {}};
+  support::on_ranks(ranks, [&](std::uint32_t rank) {
+    arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};
+    cm::collective::local_threads here{group, cm::rank_id{rank}};
+    model_type m{memory, here, {.chunk_bytes = chunk}};
+    work(rank, m);
+  });
+}
+
+}  // namespace
+
 TEST_CASE("ranks get the bits of one rank with the same grouping", "[sharding]")
 {
   for (const std::uint32_t ranks : {1U, 2U, 3U, 4U, 5U, 8U}) {
@@ -157,12 +177,7 @@ TEST_CASE("so they do on devices that use every freedom, each in its own way", "
 TEST_CASE("ranks that take a step with other options are told so, and weights stay as they are", "[sharding]")
 {
   std::vector<std::string> said(2);
-  const cm::collective::thread_group group{2, {}};
-  support::on_ranks(2, [&](std::uint32_t rank) {
-    cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};
-    cm::collective::local_threads ranks{group, cm::rank_id{rank}};
-    cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{
-        memory, ranks, {.chunk_bytes = cm::bytes{32768}}};
+  on_models(2, cm::bytes{32768}, [&](std::uint32_t rank, model_type& m) {
     cm::optimizer::adam adam{{}};
     m.use(adam);
     const auto weight = m.add<float>({10}, cm::role::parameter);
@@ -187,12 +202,7 @@ TEST_CASE("ranks that take a step with other options are told so, and weights st
 TEST_CASE("a rank that has nothing to add to a gradient says so, and others' gradients count", "[sharding]")
 {
   std::vector<float> found(3);
-  const cm::collective::thread_group group{3, {}};
-  support::on_ranks(3, [&](std::uint32_t rank) {
-    cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};
-    cm::collective::local_threads ranks{group, cm::rank_id{rank}};
-    cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{
-        memory, ranks, {.chunk_bytes = cm::bytes{49152}}};
+  on_models(3, cm::bytes{49152}, [&](std::uint32_t rank, model_type& m) {
     cm::optimizer::sgd kernel{{.momentum = 0}};
     m.use(kernel);
     const auto shared = m.add<float>({100}, cm::role::parameter);
@@ -216,13 +226,8 @@ TEST_CASE("gradients of ranks are done in each micro-batch, and mistakes with th
 {
   std::vector<std::string> again(2), nothing(2), early(2), different(2);
   std::vector<float> found(2);
-  const cm::collective::thread_group group{2, {}};
-  support::on_ranks(2, [&](std::uint32_t rank) {
+  on_models(2, cm::bytes{65536}, [&](std::uint32_t rank, model_type& m) {
     const auto said = [](auto call) -> std::string { return support::refusal<cm::usage_error>(call); };
-    cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};
-    cm::collective::local_threads ranks{group, cm::rank_id{rank}};
-    cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{
-        memory, ranks, {.chunk_bytes = cm::bytes{65536}}};
     cm::optimizer::sgd kernel{{.momentum = 0}};
     m.use(kernel);
     const auto low = m.add<float>({100}, cm::role::parameter);
@@ -279,12 +284,7 @@ TEST_CASE("the span of a gradient of ranks without a name keeps the gradient whi
 TEST_CASE("a gradient of ranks that starts from zeros is added to from the first write on", "[sharding]")
 {
   std::vector<std::vector<float>> found(3);
-  const cm::collective::thread_group group{3, {}};
-  support::on_ranks(3, [&](std::uint32_t rank) {
-    cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};
-    cm::collective::local_threads ranks{group, cm::rank_id{rank}};
-    cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{
-        memory, ranks, {.chunk_bytes = cm::bytes{49152}}};
+  on_models(3, cm::bytes{49152}, [&](std::uint32_t rank, model_type& m) {
     cm::optimizer::sgd kernel{{.momentum = 0}};
     m.use(kernel);
     const auto table = m.add<float>({100}, cm::role::parameter);
@@ -362,12 +362,7 @@ TEST_CASE("a weight with a master is not written any more: others share its unit
 TEST_CASE("ranks that loaded checkpoints of different steps are told so by the first step", "[sharding]")
 {
   std::vector<std::string> said(2);
-  const cm::collective::thread_group group{2, {}};
-  support::on_ranks(2, [&](std::uint32_t rank) {
-    cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};
-    cm::collective::local_threads ranks{group, cm::rank_id{rank}};
-    cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{
-        memory, ranks, {.chunk_bytes = cm::bytes{32768}}};
+  on_models(2, cm::bytes{32768}, [&](std::uint32_t rank, model_type& m) {
     cm::optimizer::adam adam{{}};
     adam.progress.number = 10 - rank;  // a kill between their saves
     m.use(adam);
@@ -435,20 +430,15 @@ sampled_outcome train_sampled(std::uint32_t ranks)
 {
   sampled_outcome all;
   std::mutex alone;
-  const cm::collective::thread_group group{ranks, {}};
   std::vector<std::string> complaints(ranks);
-  support::on_ranks(ranks, [&](std::uint32_t rank) {
-    cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};
-    cm::collective::local_threads here{group, cm::rank_id{rank}};
-    cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{
-        memory, here, {.chunk_bytes = cm::bytes{6 * 16384}}};
+  on_models(ranks, cm::bytes{6 * 16384}, [&](std::uint32_t rank, model_type& m) {
     cm::optimizer::sgd kernel{{.momentum = 0}};
     m.use(kernel);
     cm::activation::norm_cache norms{{.name = "sampling", .samples = samples, .seed = 3}};
     const auto site = norms.add("input", rows_of_sample);
     m.use(norms);
     const auto weight = m.add<float>({width, outputs}, cm::role::parameter);
-    using input_type = cm::activation::sampled_input<decltype(m), float>;
+    using input_type = cm::activation::sampled_input<model_type, float>;
     input_type kept{m, norms, site, {.rows = rows, .width = width, .ratio = 0.34}, {weight}};
     for (float& value : m.acquire(weight, cm::access::write).span()) value = 1;
     for (std::uint64_t step = 0; step < steps; ++step) {
@@ -489,7 +479,7 @@ sampled_outcome train_sampled(std::uint32_t ranks)
         all.gradients[{step, batch}] = sums;
       }
       m.step(kernel, {.learning_rate = 0.01F});
-      norms.commit(here);
+      norms.commit(m.ranks());
     }
     const std::lock_guard held{alone};
     m.shares().content().states().for_each([&](std::string_view name, std::span<const std::byte> content) {
