@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <iostream>
 #include <string>
-#include <vector>
 
 namespace cm = chunkmem;
 using namespace cm::literals;

@@ -28,10 +28,8 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <limits>
 #include <string>
-#include <vector>
 
 namespace {
 

@@ -20,7 +20,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <limits>
-#include <string_view>
 #include <vector>
 
 using namespace defaults_bench;

@@ -36,7 +36,6 @@
 #include <cstdlib>
 #include <deque>
 #include <span>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -46,7 +45,6 @@ using namespace chunkmem;
 using namespace chunkmem::pipeline;
 using chunkmem::pipeline::schedule;  // not that of a manager
 using support::small_optimizer;
-using transfer_bench::figure;
 using clock_type = std::chrono::steady_clock;
 
 constexpr bytes boundary{256};

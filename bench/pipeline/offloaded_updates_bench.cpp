@@ -27,7 +27,6 @@
 #include <barrier>
 #include <chrono>
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <deque>

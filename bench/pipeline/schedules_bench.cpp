@@ -25,13 +25,11 @@
 #include <cstdlib>
 #include <ctime>
 #include <limits>
-#include <string>
 #include <vector>
 
 namespace {
 
 using namespace chunkmem::pipeline;
-using transfer_bench::figure;
 
 int wrong_rates()
 {

@@ -10,7 +10,6 @@
 #include <support/sampling_study.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

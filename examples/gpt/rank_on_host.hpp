@@ -31,28 +31,25 @@ template <class Model, class Backend, class Ranks>
                either_gradient{chosen.gradient}};
 }
 
-/// A rank of the CPU's training: capped memory of the host plays its device.
+/// A rank that trains the layers of gpt: the model, the trainer and the plans of every backend.
 ///
 /// @tparam Communicator   of its process groups
-template <class Communicator>
-class rank_on_host {
+template <class Communicator, class Backend>
+class rank_of_layers {
  public:
   using communicator_type = Communicator;
   using ranks_type = chunkmem::sharding::sums_apart<chunkmem::sharding::process_groups<Communicator>>;
-  using backend_type = chunkmem::backend::host_arena;
+  using backend_type = Backend;
   using manager_type = chunkmem::sharded_model<backend_type, ranks_type, chunkmem::ownership::hierarchical,
                                                any_eviction, any_layout, any_transfer, any_placement, either_gradient>;
   using model_type = model;
   using trainer_type = trainer<manager_type>;
 
-  explicit rank_on_host(ranks_type& process_groups) noexcept : process_groups_{&process_groups} {}
+  /// @param process_groups   outlive this
+  explicit rank_of_layers(ranks_type& process_groups) noexcept : process_groups_{&process_groups} {}
 
   static constexpr bool foresees = true;
   [[nodiscard]] ranks_type& process_groups() const noexcept { return *process_groups_; }
-  [[nodiscard]] static backend_type memory(chunkmem::bytes device, chunkmem::bytes host)
-  {
-    return backend_type{{.device_capacity = device, .host_capacity = host}};
-  }
   [[nodiscard]] manager_type manager(backend_type& memory, const training_setup& setup, const rank_plan& plan) const
   {
     return model_over<manager_type>(memory, *process_groups_, setup, plan);
@@ -67,15 +64,32 @@ class rank_on_host {
     return plan_layer_runs(choice, chosen.size, device);
   }
   [[nodiscard]] static std::uint64_t largest_tensor_bytes(const extents& size) { return size.largest_tensor_bytes(); }
+
+ private:
+  ranks_type* process_groups_;
+};
+
+/// A rank of the CPU's training: capped memory of the host plays its device.
+template <class Communicator>
+class rank_on_host : public rank_of_layers<Communicator, chunkmem::backend::host_arena> {
+ public:
+  /// @param process_groups   outlive this
+  explicit rank_on_host(
+      chunkmem::sharding::sums_apart<chunkmem::sharding::process_groups<Communicator>>& process_groups)
+      : rank_on_host::rank_of_layers{process_groups}
+  {
+  }
+
+  [[nodiscard]] static chunkmem::backend::host_arena memory(chunkmem::bytes device, chunkmem::bytes host)
+  {
+    return chunkmem::backend::host_arena{{.device_capacity = device, .host_capacity = host}};
+  }
   /// What this rank may take of the machine that it shares with the others.
   [[nodiscard]] static memory_limits limits(const options& chosen)
   {
     const chunkmem::bytes all = machine_memory();
     return {.host = chosen.ranks > 1 ? chunkmem::bytes{all.count() / chosen.ranks} : all, .device = {}};
   }
-
- private:
-  ranks_type* process_groups_;
 };
 
 }  // namespace gpt

@@ -14,10 +14,8 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <filesystem>
 #include <limits>
 #include <ostream>
-#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>

@@ -5,7 +5,6 @@
 #include "movement.hpp"
 
 #include <algorithm>
-#include <cstdint>
 
 namespace max_model {
 

@@ -8,7 +8,6 @@
 
 #include <filesystem>
 #include <string>
-#include <string_view>
 
 namespace max_model {
 

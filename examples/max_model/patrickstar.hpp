@@ -6,7 +6,6 @@
 #include "movement.hpp"
 #include "strategy.hpp"
 
-#include <cstddef>
 #include <vector>
 
 namespace max_model {

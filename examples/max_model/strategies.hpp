@@ -10,7 +10,6 @@
 #include "planned.hpp"
 #include "zero_offload.hpp"
 
-#include <cstddef>
 #include <string_view>
 #include <tuple>
 #include <vector>

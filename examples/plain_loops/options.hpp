@@ -3,7 +3,6 @@
 
 #include "shape.hpp"
 
-#include <cstddef>
 #include <cstdint>
 #include <stdexcept>
 #include <string>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plain_trainer.hpp"
 
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>

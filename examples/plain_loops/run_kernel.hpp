@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <utility>
-
 namespace plain_loops {
 
 /// The pointer of a pin or a gradient; any other argument is itself.

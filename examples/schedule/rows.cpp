@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <numeric>
 #include <ostream>
-#include <string_view>
 #include <vector>
 
 namespace schedule_example {

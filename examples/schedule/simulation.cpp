@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <fstream>
 #include <limits>
-#include <string>
 #include <utility>
 
 namespace schedule_example {

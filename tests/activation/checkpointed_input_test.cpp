@@ -6,6 +6,7 @@
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/transfer/transfers.hpp>
 #include <support/catch.hpp>
+#include <support/refusal.hpp>
 
 #include <algorithm>
 #include <array>
@@ -64,12 +65,7 @@ struct rig {
   /// The message of a step, or nothing.
   [[nodiscard]] std::string refusal()
   {
-    try {
-      step();
-    } catch (const cm::error& refused) {
-      return refused.what();
-    }
-    return {};
+    return support::refusal([&] { step(); });
   }
 
   arena memory{{.device_capacity = 64_KiB, .host_capacity = 64_KiB}};

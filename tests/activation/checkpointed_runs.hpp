@@ -17,7 +17,6 @@
 #include <support/oracles/exhaustive_activations.hpp>
 #include <support/sanitized.hpp>
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdlib>

@@ -5,7 +5,6 @@
 #include <support/oracles/dice.hpp>
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <numeric>

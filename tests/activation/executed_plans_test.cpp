@@ -8,7 +8,6 @@
 #include <support/sanitized.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 
 namespace executed_plans_test {

@@ -11,9 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <numeric>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace row_choice_test {

@@ -28,7 +28,6 @@
 #include <fstream>
 #include <initializer_list>
 #include <limits>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>

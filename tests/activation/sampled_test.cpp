@@ -17,6 +17,7 @@
 #include <support/catch.hpp>
 #include <support/count_allocations.hpp>
 #include <support/memory_folder.hpp>
+#include <support/refusal.hpp>
 #include <support/sampling_study.hpp>
 
 #include <algorithm>
@@ -819,11 +820,7 @@ TEST_CASE("norms of a step do not depend on the order of its micro-batches and r
     for (std::uint32_t rank = 0; rank < 3; ++rank)
       others.emplace_back([&, rank] {
         rank_end end{words, all_here, rank};
-        try {
-          (rank == 1 ? second : *caches[rank]).commit(end);
-        } catch (const cm::usage_error& error) {
-          refused[rank] = error.what();
-        }
+        refused[rank] = support::refusal<cm::usage_error>([&] { (rank == 1 ? second : *caches[rank]).commit(end); });
       });
     for (std::thread& each : others) each.join();
     for (const std::string& each : refused) CHECK_THAT(each, ContainsSubstring(std::string{why}));
@@ -1135,12 +1132,9 @@ TEST_CASE("mistakes with sampled inputs are refused in one sentence", "[activati
     const auto refused = [&](const cm::shape& extents, cm::role part) {
       const auto weight = it.m.add<float>(extents, part);
       it.m.name(weight, "w" + std::to_string(cm::index_of(weight.id)));
-      try {
+      return support::refusal<cm::config_error>([&] {
         act::sampled_input<manager, float>{it.m, norms, site, how, {weight}};
-      } catch (const cm::config_error& error) {
-        return std::string{error.what()};
-      }
-      return std::string{};
+      });
     };
     using cm::role;
     CHECK_THAT(refused({width}, role::parameter), ContainsSubstring("is no weight of a linear layer"));

@@ -7,6 +7,7 @@
 #include <support/count_allocations.hpp>
 #include <support/failing.hpp>
 #include <support/fake_cuda.hpp>
+#include <support/refusal.hpp>
 
 #include <array>
 #include <climits>
@@ -42,12 +43,7 @@ namespace {
 template <class Call>
 void refuse(const std::string& what, const Call& call)
 {
-  try {
-    call();
-    FAIL_CHECK("captured: " << what);
-  } catch (const usage_error& error) {
-    CHECK_THAT(error.what(), Catch::Matchers::ContainsSubstring("cannot be captured: " + what));
-  }
+  CHECK_THAT(support::refusal<usage_error>(call), Catch::Matchers::ContainsSubstring("cannot be captured: " + what));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <backend/cuda_under_test.hpp>
 #include <support/catch.hpp>
 #include <support/fake_cuda.hpp>
+#include <support/refusal.hpp>
 
 #include <algorithm>
 #include <array>
@@ -250,12 +251,7 @@ std::vector<std::byte> some_work(cuda& memory)
 std::string refusal(const backend::cuda_device_options& options, const cuda::memory_sources& given,
                     const fake_cuda& gpu)
 {
-  try {
-    const cuda memory{options, given, gpu};
-    return "not refused";
-  } catch (const config_error& refused) {
-    return refused.what();
-  }
+  return support::refusal<config_error>([&] { const cuda memory{options, given, gpu}; });
 }
 
 }  // namespace

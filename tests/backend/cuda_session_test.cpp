@@ -4,6 +4,7 @@
 #include <backend/cuda_under_test.hpp>
 #include <support/catch.hpp>
 #include <support/fake_cuda.hpp>
+#include <support/refusal.hpp>
 
 #include <cstdint>
 #include <string>
@@ -30,11 +31,7 @@ int count(const fake_cuda& api)
 
 std::string text_of(const tested_session& it)
 {
-  try {
-    it.raise();
-  } catch (const device_error& error) {
-    return error.what();
-  }
+  return support::refusal<device_error>([&] { it.raise(); });
 }
 
 int device_of_this_thread(const fake_cuda& gpu)

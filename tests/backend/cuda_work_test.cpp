@@ -5,7 +5,6 @@
 #include <support/catch.hpp>
 #include <support/fake_cuda.hpp>
 
-#include <array>
 #include <cstring>
 #include <stdexcept>
 #include <vector>

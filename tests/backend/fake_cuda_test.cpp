@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <future>
 #include <memory>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>

@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <optional>
-#include <thread>
 
 namespace forked_child_test {
 

@@ -12,10 +12,10 @@
 #include <support/catch.hpp>
 #include <support/failing.hpp>
 #include <support/fake_device.hpp>
+#include <support/refusal.hpp>
 #include <support/sanitized.hpp>
 
 #include <array>
-#include <string>
 #include <thread>
 #include <type_traits>
 
@@ -438,12 +438,8 @@ using Catch::Matchers::ContainsSubstring;
 TEST_CASE("an unknown agent is refused with its index and the count", "[backend]")
 {
   CHECK_NOTHROW(backend::require_agent(agent::to_host, 4));
-  try {
-    backend::require_agent(static_cast<agent>(4), 4);
-    FAIL("not refused");
-  } catch (const usage_error& refused) {
-    CHECK_THAT(std::string{refused.what()}, ContainsSubstring("index 4") && ContainsSubstring("has 4"));
-  }
+  CHECK_THAT(support::refusal<usage_error>([&] { backend::require_agent(static_cast<agent>(4), 4); }),
+             ContainsSubstring("index 4") && ContainsSubstring("has 4"));
 }
 
 }  // namespace stream_checks_test

@@ -9,6 +9,7 @@
 #include <support/catch.hpp>
 #include <support/memory_folder.hpp>
 #include <support/rank_threads.hpp>
+#include <support/refusal.hpp>
 #include <support/stored_generation.hpp>
 
 #include <cstddef>
@@ -31,11 +32,7 @@ std::vector<std::string> said_on(std::uint32_t ranks, call_ref<std::string(local
   collective::thread_group group{ranks};
   support::on_ranks(ranks, [&](std::uint32_t rank) {
     local_threads own{group, rank_id{rank}};
-    try {
-      said[rank] = work(own);
-    } catch (const std::exception& failed) {
-      said[rank] = failed.what();
-    }
+    said[rank] = support::complaint_of([&] { return work(own); });
   });
   return said;
 }

@@ -11,12 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
-#include <functional>
-#include <memory>
-#include <span>
 #include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 namespace changed_while_loading_test {

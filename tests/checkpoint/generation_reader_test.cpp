@@ -18,8 +18,6 @@
 
 #include <sys/wait.h>
 #include <unistd.h>
-#include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>

@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 

@@ -3,13 +3,12 @@
 
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>
+#include <support/refusal.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
-#include <vector>
 
 namespace manifest_test {
 
@@ -76,12 +75,7 @@ std::string with_checksum(const std::string& body)
 std::string refusal(const std::string& lines,
                     const std::string& begin = "chunkmem checkpoint 2\ngeneration 7\nrun 0000000000000abc\n")
 {
-  try {
-    (void)read_manifest(with_checksum(begin + lines));
-    return "it is not refused";
-  } catch (const format_error& refused) {
-    return refused.what();
-  }
+  return support::refusal<format_error>([&] { (void)read_manifest(with_checksum(begin + lines)); });
 }
 
 enum class verdict { same, other, refused };

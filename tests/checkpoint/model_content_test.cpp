@@ -6,6 +6,7 @@
 #include <chunkmem/checkpoint/stored_index.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <support/catch.hpp>
+#include <support/refusal.hpp>
 #include <support/sanitized.hpp>
 
 #include <array>
@@ -88,13 +89,10 @@ TEST_CASE("names that mean something else in files are refused, and others of th
   const auto w = it.m.add<float>({2}, cm::role::parameter);
   it.m.use(std::vector<cm::list_spec>{{"adam/momentum", cm::dtype::float32}});
   const auto said = [&](std::string_view name) -> std::string {
-    try {
+    return support::refusal<cm::config_error>([&] {
       it.m.name(w, name);
       (void)content_of(it.m);
-    } catch (const cm::config_error& refused) {
-      return refused.what();
-    }
-    return {};
+    });
   };
   for (const char* const name :
        {"state/w", "adam/momentum/w", "w[0:8]", "w[17:23]", "layers[3][0:1]", "w[rank 1 of 2]", "w[rank 12 of 345]"}) {

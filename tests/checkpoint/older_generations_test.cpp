@@ -10,10 +10,8 @@
 #include <support/rank_threads.hpp>
 #include <support/stored_generation.hpp>
 
-#include <cstddef>
 #include <cstdint>
 #include <stdexcept>
-#include <string>
 #include <vector>
 
 namespace older_generations_test {

@@ -11,6 +11,7 @@
 #include <support/memory_folder.hpp>
 #include <support/oracles/dice.hpp>
 #include <support/rank_threads.hpp>
+#include <support/refusal.hpp>
 #include <support/sanitized.hpp>
 
 #include <sys/wait.h>
@@ -21,7 +22,6 @@
 #include <cstring>
 #include <fstream>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 #include "small_model.hpp"
@@ -241,16 +241,14 @@ std::string on_ranks(std::uint32_t ranks, const setup& how, const cm::sharding::
   std::vector<std::string> said(ranks);
   const cm::collective::thread_group group{ranks};
   support::on_ranks(ranks, [&](std::uint32_t rank) {
-    try {
+    said[rank] = support::complaint_of([&] {
       arena memory{{.device_capacity = room, .host_capacity = room}};
       cm::collective::local_threads self{group, cm::rank_id{rank}};
       cm::sharded_model<arena, cm::collective::local_threads> model{
           memory, self, {.chunk_bytes = 16_KiB * ranks}, {.divided = divided}};
       trainer<decltype(model)> tensors{model, how};
-      said[rank] = work(tensors);
-    } catch (const std::exception& failed) {
-      said[rank] = failed.what();
-    }
+      return work(tensors);
+    });
   });
   for (const std::string& it : said)
     if (!it.empty()) return it;
@@ -405,7 +403,7 @@ TEST_CASE("a weight that begins anew without bytes is named, also where another 
       std::vector<std::string> said(2);
       const cm::collective::thread_group group{2};
       support::on_ranks(2, [&](std::uint32_t rank) {
-        try {
+        said[rank] = support::refusal<cm::config_error>([&] {
           arena memory{{.device_capacity = room, .host_capacity = room}};
           cm::collective::local_threads self{group, cm::rank_id{rank}};
           cm::sharded_model<arena, cm::collective::local_threads> m{memory, self, {.chunk_bytes = 128_KiB}};
@@ -413,9 +411,7 @@ TEST_CASE("a weight that begins anew without bytes is named, also where another 
           m.name(first, "first");
           if (has_both) m.name(m.add<float>({elements}, cm::role::parameter), "second");
           work(m, first);
-        } catch (const cm::config_error& failed) {
-          said[rank] = failed.what();
-        }
+        });
       });
       return said;
     };

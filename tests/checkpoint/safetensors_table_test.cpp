@@ -4,8 +4,8 @@
 #include <support/catch.hpp>
 #include <support/count_allocations.hpp>
 #include <support/oracles/dice.hpp>
+#include <support/refusal.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <set>
@@ -73,12 +73,7 @@ std::string header_of(const table& of)
 
 std::string refusal(const std::string& header, std::uint64_t payload = 4, const loader_limits& limits = {})
 {
-  try {
-    (void)read_table(header, payload, limits);
-    return "it is not refused";
-  } catch (const format_error& refused) {
-    return refused.what();
-  }
+  return support::refusal<format_error>([&] { (void)read_table(header, payload, limits); });
 }
 
 /// One tensor of four bytes, with other members.

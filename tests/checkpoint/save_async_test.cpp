@@ -15,7 +15,6 @@
 #include <support/toy_trainer.hpp>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>

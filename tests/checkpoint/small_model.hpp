@@ -6,12 +6,7 @@
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 #include <support/catch.hpp>
-
-#include <cstdlib>
-#include <filesystem>
-#include <string>
-#include <system_error>
-#include <utility>
+#include <support/temporary_folder.hpp>
 
 namespace checkpoints {
 
@@ -19,24 +14,7 @@ namespace cm = chunkmem;
 using namespace cm::literals;
 using arena = cm::backend::host_arena;
 
-/// An empty folder for the time of a test.
-class temporary_folder {
- public:
-  temporary_folder() : path_{(std::filesystem::temp_directory_path() / "chunkmem-XXXXXX").string()}
-  {
-    REQUIRE(::mkdtemp(path_.data()) != nullptr);
-  }
-  temporary_folder(const temporary_folder&) = delete;
-  ~temporary_folder()
-  {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  [[nodiscard]] const std::string& path() const noexcept { return path_; }
-
- private:
-  std::string path_;
-};
+using support::temporary_folder;
 
 /// Three tensors, one of them of 16 bits. All of them are of one training.
 struct small_model {

@@ -12,9 +12,9 @@
 #include <support/catch.hpp>
 #include <support/memory_folder.hpp>
 #include <support/rank_threads.hpp>
+#include <support/refusal.hpp>
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 #include "small_model.hpp"
@@ -128,16 +128,14 @@ std::string on_ranks(std::uint32_t ranks, const cm::sharding::zero& divided, Wor
   std::vector<std::string> said(ranks);
   const cm::collective::thread_group group{ranks};
   support::on_ranks(ranks, [&](std::uint32_t rank) {
-    try {
+    said[rank] = support::complaint_of([&] {
       arena memory{{.device_capacity = room, .host_capacity = room}};
       cm::collective::local_threads self{group, cm::rank_id{rank}};
       cm::sharded_model<arena, cm::collective::local_threads> model{
           memory, self, {.chunk_bytes = 64_KiB * ranks}, {.divided = divided}};
       declared<decltype(model), Element> tensors{model};
-      said[rank] = work(tensors);
-    } catch (const std::exception& failed) {
-      said[rank] = failed.what();
-    }
+      return work(tensors);
+    });
   });
   for (const std::string& it : said)
     if (!it.empty()) return it;

@@ -13,6 +13,8 @@
 #include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/optimizer/version_1.hpp>
 
+#include <support/refusal.hpp>
+
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -334,12 +336,7 @@ TEST_CASE("a state of `use` that cannot be right is refused by a load that chang
     other.fill();
     other.step(0);
     const std::vector<float> before = other.everything();
-    std::string said;
-    try {
-      (void)checkpoint::load(other.m, folder);
-    } catch (const cm::config_error& refused) {
-      said = refused.what();
-    }
+    const std::string said = support::refusal<cm::config_error>([&] { (void)checkpoint::load(other.m, folder); });
     CHECK(other.everything() == before);
     other.step(2);  // it goes on
     CHECK(other.adam.progress.number == 2);

@@ -3,6 +3,7 @@
 
 #include <conformance/check_policy.hpp>
 #include <support/catch.hpp>
+#include <support/refusal.hpp>
 
 #include <array>
 #include <atomic>
@@ -10,7 +11,6 @@
 #include <span>
 #include <string>
 #include <thread>
-#include <utility>
 #include "mistakes.hpp"
 
 namespace caller_guard_test {
@@ -24,13 +24,7 @@ namespace {
 std::string answer_elsewhere(caller_guard& guard, const char* call)
 {
   std::string answer;
-  std::thread{[&] {
-    try {
-      const auto inside = guard.enter(call);
-    } catch (const usage_error& error) {
-      answer = error.what();
-    }
-  }}.join();
+  std::thread{[&] { answer = support::refusal<usage_error>([&] { const auto inside = guard.enter(call); }); }}.join();
   return answer;
 }
 
@@ -240,12 +234,7 @@ TEST_CASE("the first mistake is thrown once, with the count of the others", "[ch
   it.add(error_text{} << "chunkmem: second");
   it.add(error_text{} << "chunkmem: third");
   CHECK(it.count() == 3);
-  try {
-    it.raise();
-    FAIL("nothing was thrown");
-  } catch (const usage_error& error) {
-    CHECK(std::string{error.what()} == "chunkmem: first [and 2 more that were found since]");
-  }
+  CHECK(support::refusal<usage_error>([&] { it.raise(); }) == "chunkmem: first [and 2 more that were found since]");
   CHECK(it.count() == 0);
   CHECK_NOTHROW(it.raise());
 }
@@ -369,12 +358,9 @@ struct alone {
   /// What the next call throws, or "".
   [[nodiscard]] std::string next_call()
   {
-    try {
+    return support::refusal<cm::usage_error>([&] {
       const auto inside = part.enter("acquire", call_place{"next.cpp", 1});
-    } catch (const cm::usage_error& error) {
-      return error.what();
-    }
-    return "";
+    });
   }
 };
 

@@ -8,6 +8,7 @@
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/trace/trace_sink.hpp>
 #include <support/forked_child.hpp>
+#include <support/refusal.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -90,12 +91,7 @@ struct rig {
 template <class Work>
 std::string answer_of(Work work)
 {
-  try {
-    work();
-  } catch (const cm::usage_error& error) {
-    return error.what();
-  }
-  return "";
+  return support::refusal<cm::usage_error>(work);
 }
 
 /// Without the address sanitizer, which would end the program here; that it guards the byte is another question.

@@ -12,7 +12,6 @@
 #include <iterator>
 #include <span>
 #include <string>
-#include <string_view>
 
 namespace silent_mistakes_test {
 

@@ -8,6 +8,7 @@
 #include <chunkmem/pipeline/weight_versions.hpp>
 
 #include <support/catch.hpp>
+#include <support/refusal.hpp>
 
 #include <cstdint>
 #include <string>
@@ -60,11 +61,8 @@ TEST_CASE("micro-batches whose gradient a stage forgot are named on every stage"
     arena memory{{.device_capacity = 16_KiB, .host_capacity = 64_KiB}};
     manager_type m{memory, {.chunk_bytes = 256_B}};
     forgetful_stage stage{m, memory, plan, here.stage(), 0, here.all(), cm::agent::host};
-    try {
-      run_stage(stage, m, memory, plan, here, cm::agent::host);
-    } catch (const cm::usage_error& refused) {
-      found[here.stage()] = refused.what();
-    }
+    found[here.stage()] =
+        support::refusal<cm::usage_error>([&] { run_stage(stage, m, memory, plan, here, cm::agent::host); });
   });
   for (std::uint32_t stage = 0; stage < 2; ++stage) {
     CAPTURE(stage);
@@ -139,11 +137,7 @@ TEST_CASE("a stage whose weights may all lack a gradient takes the step of the o
       return steps.take(m, sgd, {.learning_rate = 0.5F}, cm::on_this_thread,
                         [&](cm::tensor_handle) { return here.stage(); });
     };
-    try {
-      (void)take();
-    } catch (const cm::usage_error& refused) {
-      said[here.stage()] = refused.what();
-    }
+    said[here.stage()] = support::refusal<cm::usage_error>([&] { (void)take(); });
     found[here.stage()] = m.acquire(weight, access::read).span()[0];
     if (here.stage() == 1) m.without_gradient(weight);
     updated[here.stage()] = take() == cm::optimizer::step_result::updated ? 1 : 0;

@@ -3,6 +3,8 @@
 
 #include <chunkmem/core/error.hpp>
 
+#include <support/refusal.hpp>
+
 #include <span>
 #include <string>
 #include <string_view>
@@ -88,12 +90,7 @@ std::span<const user_mistake> of_ranks();
 template <class Work>
 std::string answer_of(Work work)
 {
-  try {
-    work();
-  } catch (const chunkmem::error& error) {
-    return error.what();
-  }
-  return "";
+  return support::refusal(work);
 }
 
 }  // namespace user_mistakes

@@ -9,14 +9,11 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <cstring>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
-#include <string>
 #include <thread>
 #include <vector>
 

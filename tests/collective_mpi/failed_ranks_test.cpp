@@ -8,11 +8,11 @@
 
 #include <support/catch.hpp>
 #include <support/lone_reader.hpp>
+#include <support/refusal.hpp>
 
 #include <mpi.h>
 
 #include <chrono>
-#include <cstdint>
 #include <string>
 
 namespace failed_ranks_test {
@@ -34,7 +34,7 @@ outcome try_once(std::size_t which, peers how)
       mpi_world::meet();
       has_met = true;
     };
-    try {
+    found.other_error = support::refusal<std::exception>([&] {
       mpi_world::doomed world;
       const std::chrono::milliseconds soon{200 << (2 * tries)};
       collective::mpi ranks{world.session,
@@ -42,9 +42,7 @@ outcome try_once(std::size_t which, peers how)
                             {.deadline = how == peers::silent ? soon : std::chrono::milliseconds{mpi_world::patience}}};
       backend::host_arena memory{{.device_capacity = 4_MiB, .host_capacity = 8_MiB, .async_compute = true}};
       found = support::lone::fail_reader(memory, ranks, which, how, is_prepared, meet);
-    } catch (const std::exception& error) {
-      found.other_error = error.what();
-    }
+    });
     if (!has_met) meet();
     int mine = is_prepared ? 1 : 0;
     int all = 0;

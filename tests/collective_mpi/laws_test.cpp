@@ -7,41 +7,19 @@
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <support/catch.hpp>
+#include <support/rank_threads.hpp>
+#include <support/refusal.hpp>
 
 #include <cstdint>
-#include <exception>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace laws_test {
 
-struct process_stage {
-  chunkmem::collective::mpi& ranks;
-  chunkmem::collective::mpi& others;
-  chunkmem::backend::host_arena& backend;
-  chunkmem::agent stream = chunkmem::agent::to_device;
-  chunkmem::agent other = chunkmem::agent::to_host;
-  std::string complaint{};
-
-  [[nodiscard]] std::uint32_t rank() const { return chunkmem::index_of(ranks.rank()); }
-  void expect(bool holds, std::string_view what, std::uint64_t number = 0)
-  {
-    if (!holds && complaint.empty())
-      complaint = "rank " + std::to_string(rank()) + " of " + std::to_string(ranks.ranks()) + ": " + std::string{what} +
-                  " (" + std::to_string(number) + ")";
-  }
-  void finish()
-  {
-    backend.wait(chunkmem::agent::host, backend.record(stream));
-    backend.wait(chunkmem::agent::host, backend.record(other));
-  }
-};
-
 struct process_harness {
   using communicator = chunkmem::collective::mpi;
   using backend = chunkmem::backend::host_arena;
-  using stage = process_stage;
+  using stage = support::rank_stage<communicator, backend>;
 
   std::vector<std::uint32_t> worlds{mpi_world::ranks()};
 
@@ -49,7 +27,7 @@ struct process_harness {
   template <class Body>
   std::vector<std::string> run(std::uint32_t, Body body) const
   {
-    try {
+    return {support::complaint_of([&] {
       mpi_world::doomed world;
       const chunkmem::collective::mpi_options options{.deadline = mpi_world::patience};
       backend memory{{.device_capacity = chunkmem::bytes{1U << 20U}, .host_capacity = chunkmem::bytes{1U << 20U}}};
@@ -58,10 +36,8 @@ struct process_harness {
       mpi_world::meet();  // nobody fails before all have come
       stage here{.ranks = one, .others = two, .backend = memory};
       body(here);
-      return {here.complaint};
-    } catch (const std::exception& error) {
-      return {error.what()};
-    }
+      return here.complaint;
+    })};
   }
 };
 

@@ -5,7 +5,6 @@
 
 #include <support/catch.hpp>
 
-#include <array>
 #include <memory>
 #include <string>
 #include <vector>

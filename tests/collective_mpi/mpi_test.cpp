@@ -8,9 +8,7 @@
 
 #include <algorithm>
 #include <memory>
-#include <numeric>
 #include <random>
-#include <string>
 #include <vector>
 
 namespace mpi_test {

@@ -6,8 +6,6 @@
 #include <support/catch.hpp>
 
 #include <bit>
-#include <cstring>
-#include <memory>
 #include <vector>
 
 namespace mpi_work_test {

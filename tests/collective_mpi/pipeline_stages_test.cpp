@@ -11,6 +11,7 @@
 #include "mpi_world.hpp"
 
 #include <support/catch.hpp>
+#include <support/refusal.hpp>
 #include <support/small_stage.hpp>
 
 #include <cstddef>
@@ -85,12 +86,9 @@ TEST_CASE("another schedule on one stage is refused on every stage, and so is on
   const schedule longer = make_schedule(one_f_one_b{}, {.stages = processes() + 1, .micro_batches = 4});
   for (const schedule* its : {&other, &longer}) {
     mpi_world::doomed world;
-    std::string text;
-    try {
+    const std::string text = support::refusal<config_error>([&] {
       const mpi_stages here{world.session, MPI_COMM_WORLD, mpi_world::rank() == 1 ? *its : usual};
-    } catch (const config_error& refused) {
-      text = refused.what();
-    }
+    });
     CAPTURE(text);
     CHECK(text.find("stage 1 on ") != std::string::npos);
     CHECK(text.find(its == &other ? "has another schedule than stage 0 on " : "was given to stage 1") !=

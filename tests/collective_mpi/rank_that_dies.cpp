@@ -12,7 +12,6 @@
 #include <unistd.h>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <optional>

@@ -3,14 +3,14 @@
 
 #include <support/catch.hpp>
 #include <support/forked_child.hpp>
+#include <support/refusal.hpp>
+#include <support/temporary_folder.hpp>
 
 #include <array>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -24,23 +24,7 @@ using collective::nccl_id_file;
 
 namespace {
 
-class temporary_folder {
- public:
-  temporary_folder() : path_{(std::filesystem::temp_directory_path() / "chunkmem-XXXXXX").string()}
-  {
-    REQUIRE(::mkdtemp(path_.data()) != nullptr);
-  }
-  temporary_folder(const temporary_folder&) = delete;
-  ~temporary_folder()
-  {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  [[nodiscard]] std::string operator/(const std::string& name) const { return path_ + '/' + name; }
-
- private:
-  std::string path_;
-};
+using support::temporary_folder;
 
 using identity = std::array<std::byte, 128>;
 
@@ -55,12 +39,7 @@ identity some_id()
 std::string refusal(const std::string& path, std::uint64_t run = 0)
 {
   identity other{};
-  try {
-    (void)nccl_id_file::read(path, other, run);
-  } catch (const config_error& failed) {
-    return failed.what();
-  }
-  return "";
+  return support::refusal<config_error>([&] { (void)nccl_id_file::read(path, other, run); });
 }
 
 void write_file(const std::string& path, const std::string& text)

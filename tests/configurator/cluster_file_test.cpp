@@ -4,14 +4,13 @@
 #include <chunkmem/core/error.hpp>
 
 #include <support/catch.hpp>
+#include <support/refusal.hpp>
 
 #include "usual_node.hpp"
 
 #include <algorithm>
 #include <cstdint>
 #include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 namespace cluster_file_test {
@@ -52,12 +51,7 @@ std::string refusal(const std::string& was, const std::string& is)
   const std::size_t at = text.find(was);
   if (at == text.npos) return "the text has not " + was;
   text.replace(at, was.size(), is);
-  try {
-    (void)parse_cluster(text, "c.json");
-    return "it is not refused";
-  } catch (const format_error& refused) {
-    return refused.what();
-  }
+  return support::refusal<format_error>([&] { (void)parse_cluster(text, "c.json"); });
 }
 void says(const std::string& sentence, const std::string& key, const std::string& why)
 {
@@ -130,12 +124,7 @@ TEST_CASE("a cluster that cannot be is refused", "[configurator]")
   const auto refused = [](auto change) {
     cluster whole = three_nodes();
     change(whole);
-    try {
-      whole.check();
-      return std::string{"it is not refused"};
-    } catch (const config_error& failed) {
-      return std::string{failed.what()};
-    }
+    return support::refusal<config_error>([&] { whole.check(); });
   };
   CHECK_THAT(refused([](cluster& it) { it.nodes[2].devices = 2; }), ContainsSubstring("two nodes that differ"));
   CHECK_THAT(refused([](cluster& it) { it.nodes.pop_back(); }), ContainsSubstring("is of 3 nodes, and there are 2"));

@@ -25,8 +25,6 @@
 #include <deque>
 #include <numeric>
 #include <optional>
-#include <string>
-#include <utility>
 #include <vector>
 
 namespace executed_plan {

@@ -12,7 +12,6 @@
 
 #include "exhaustive_search.hpp"
 
-#include <cstddef>
 #include <cstdint>
 
 namespace many_micro_batches_test {

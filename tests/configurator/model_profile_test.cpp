@@ -13,6 +13,7 @@
 #include <chunkmem/workload/transformer.hpp>
 
 #include <support/catch.hpp>
+#include <support/refusal.hpp>
 
 #include "usual_node.hpp"
 
@@ -20,7 +21,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
-#include <string>
 #include <vector>
 
 namespace model_profile_test {
@@ -337,12 +337,7 @@ TEST_CASE("a profile that cannot be is refused in one sentence", "[configurator]
   const auto refusal = [](auto change) {
     model_profile profile = table_layers_head();
     change(profile);
-    try {
-      const trained_model unused{profile};
-      return std::string{"it is not refused"};
-    } catch (const config_error& refused) {
-      return std::string{refused.what()};
-    }
+    return support::refusal<config_error>([&] { const trained_model unused{profile}; });
   };
   const auto says = [](const char* words) { return ContainsSubstring(words); };
   CHECK_THAT(refusal([](model_profile& it) { it.name.clear(); }), says("name is empty"));

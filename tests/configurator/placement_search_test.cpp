@@ -4,6 +4,7 @@
 #include <chunkmem/core/error.hpp>
 
 #include <support/catch.hpp>
+#include <support/refusal.hpp>
 
 #include "placement_rules.hpp"
 
@@ -11,7 +12,6 @@
 #include <array>
 #include <cstdint>
 #include <limits>
-#include <string>
 #include <vector>
 
 namespace placement_search_test {
@@ -137,12 +137,7 @@ TEST_CASE("a search gives the same placement again", "[configurator]")
 TEST_CASE("links and plans that cannot be are refused with one sentence", "[configurator]")
 {
   const auto refusal = [](const link_matrix& links, const placed_transfers& plan) {
-    try {
-      (void)place_ranks(links, plan);
-    } catch (const config_error& refused) {
-      return std::string{refused.what()};
-    }
-    return std::string{};
+    return support::refusal<config_error>([&] { (void)place_ranks(links, plan); });
   };
   CHECK_THROWS_WITH(link_matrix{0}, ContainsSubstring("a cluster of 0 nodes"));
   const link_matrix links{4};

@@ -8,6 +8,7 @@
 #include <chunkmem/workload/transformer.hpp>
 
 #include <support/catch.hpp>
+#include <support/refusal.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -44,12 +45,7 @@ std::string refusal(const std::string& was, const std::string& is)
   std::string text = plan_text(a_plan(), subject);
   const std::size_t at = text.find(was);
   if (at == text.npos) return "the text has not " + was;
-  try {
-    (void)parse_plan(text.replace(at, was.size(), is), "p.json", subject);
-    return "it is not refused";
-  } catch (const format_error& refused) {
-    return refused.what();
-  }
+  return support::refusal<format_error>([&] { (void)parse_plan(text.replace(at, was.size(), is), "p.json", subject); });
 }
 
 }  // namespace

@@ -20,7 +20,6 @@
 #include <cstdint>
 #include <numeric>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 

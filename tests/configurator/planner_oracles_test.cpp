@@ -20,9 +20,7 @@
 #include <map>
 #include <optional>
 #include <span>
-#include <string>
 #include <utility>
-#include <vector>
 
 namespace planner_oracles_test {
 

@@ -9,14 +9,12 @@
 #include <chunkmem/workload/transformer.hpp>
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <limits>
 #include <numeric>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 namespace planner_rules {

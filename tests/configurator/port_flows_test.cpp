@@ -12,9 +12,6 @@
 #include "usual_node.hpp"
 
 #include <cstdint>
-#include <string>
-#include <utility>
-#include <vector>
 
 namespace port_flows_test {
 

@@ -8,6 +8,7 @@
 #include <chunkmem/core/error.hpp>
 
 #include <support/catch.hpp>
+#include <support/refusal.hpp>
 
 #include <algorithm>
 #include <string>
@@ -40,12 +41,7 @@ std::string refusal(const std::string& was, const std::string& is)
   std::string text = profile_text(two_parts(), "measured");
   const std::size_t at = text.find(was);
   if (at == text.npos) return "the text has not " + was;
-  try {
-    (void)parse_profile(text.replace(at, was.size(), is), "p.json");
-    return "it is not refused";
-  } catch (const format_error& refused) {
-    return refused.what();
-  }
+  return support::refusal<format_error>([&] { (void)parse_profile(text.replace(at, was.size(), is), "p.json"); });
 }
 void says(const std::string& sentence, const std::string& key, const std::string& why)
 {

@@ -11,6 +11,7 @@
 
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>
+#include <support/refusal.hpp>
 
 #include "usual_node.hpp"
 
@@ -20,7 +21,6 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
-#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
@@ -238,12 +238,7 @@ TEST_CASE("a graph of operators that branches is cut where all that is read late
   CHECK(profile.weights_of(0, 1) == std::vector<std::uint64_t>{2});
   CHECK(profile.seconds("k", 3, 1, 1).sum() == Catch::Approx(0.015));
   const auto refusal = [](const std::string& of) {
-    try {
-      (void)profile_of_graph(of, "g.txt", {.kind = "k"});
-      return std::string{"it is not refused"};
-    } catch (const format_error& refused) {
-      return std::string{refused.what()};
-    }
+    return support::refusal<format_error>([&] { (void)profile_of_graph(of, "g.txt", {.kind = "k"}); });
   };
   CHECK_THAT(refusal(""), ContainsSubstring("it has no operators (give a line for each)"));
   CHECK_THAT(refusal(text + "\tnode5 -- node4\n"), ContainsSubstring("wait for each other (remove the circle)"));

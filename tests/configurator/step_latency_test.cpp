@@ -16,6 +16,7 @@
 
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>
+#include <support/refusal.hpp>
 
 #include "usual_node.hpp"
 
@@ -541,12 +542,7 @@ TEST_CASE("a plan that cannot be is refused in one sentence", "[configurator]")
   const transformer_shape shape = even_model(8);
   const cluster whole = even_cluster(4);
   const auto refusal = [&](const parallel_plan& plan, std::optional<transformer_shape> other = {}) {
-    try {
-      (void)step_latency{whole, other.value_or(shape)}.of(plan);
-      return std::string{"it is not refused"};
-    } catch (const config_error& refused) {
-      return std::string{refused.what()};
-    }
+    return support::refusal<config_error>([&] { (void)step_latency{whole, other.value_or(shape)}.of(plan); });
   };
   const auto says = [](const char* words) { return ContainsSubstring(words); };
   CHECK_THAT(refusal(on_first_devices({.stages = 5})),
@@ -571,12 +567,9 @@ TEST_CASE("a plan that cannot be is refused in one sentence", "[configurator]")
   CHECK_THAT(refusal(on_first_devices({.stages = 4, .cuts = {0, 2, 5}})), says("\"cuts[0]\" is 0"));
   CHECK_THAT(refusal(on_first_devices({.stages = 4, .cuts = {2, 5, 8}})), says("rise, from 1 to 7"));
   const auto refused_trainer = [&](const trainer_traits& traits) {
-    try {
+    return support::refusal<config_error>([&] {
       (void)step_latency{whole, trained_model{shape, traits}}.of(on_first_devices({}));
-      return std::string{"it is not refused"};
-    } catch (const config_error& refused) {
-      return std::string{refused.what()};
-    }
+    });
   };
   CHECK_THAT(refused_trainer({.weight_bytes = 3}), says("a size that none has"));
   CHECK_THAT(refused_trainer({.weight_bytes = 4}), says("a size that none has"));

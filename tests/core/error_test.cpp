@@ -2,6 +2,7 @@
 #include <chunkmem/core/error.hpp>
 
 #include <support/catch.hpp>
+#include <support/refusal.hpp>
 
 #include <limits>
 #include <string>
@@ -237,11 +238,7 @@ TEST_CASE("a copy of an error keeps its text when the original is gone", "[core]
   } catch (const usage_error&) {
     kept = std::current_exception();
   }
-  try {
-    std::rethrow_exception(kept);
-  } catch (const error& again) {
-    CHECK(std::string{again.what()} == "chunkmem: tensor 7 has no bytes");
-  }
+  CHECK(support::refusal([&] { std::rethrow_exception(kept); }) == "chunkmem: tensor 7 has no bytes");
 }
 
 TEST_CASE("the longest numbers fit an error's sentence", "[core]")
@@ -299,12 +296,8 @@ static_assert(half_of(6) == 3, "a precondition that holds costs nothing when com
 
 TEST_CASE("a broken precondition is a usage_error with its text alone", "[core]")
 {
-  try {
-    expects(false, "the window is empty (give it a frame)");
-    FAIL("a false condition passed");
-  } catch (const usage_error& refused) {
-    CHECK(std::string{refused.what()} == "chunkmem: the window is empty (give it a frame)");
-  }
+  CHECK(support::refusal<usage_error>([&] { expects(false, "the window is empty (give it a frame)"); }) ==
+        "chunkmem: the window is empty (give it a frame)");
 }
 
 TEST_CASE("a precondition that holds does nothing", "[core]")

@@ -3,6 +3,7 @@
 
 #include <support/catch.hpp>
 #include <support/forked_child.hpp>
+#include <support/temporary_folder.hpp>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -14,7 +15,6 @@
 #include <iterator>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <utility>
 
 namespace descriptor_test {
@@ -64,21 +64,19 @@ TEST_CASE("a call that a signal interrupts is taken up again", "[core]")
 
 TEST_CASE("a file is told from another one that has got its name, and from a link", "[core]")
 {
-  std::string folder = (std::filesystem::temp_directory_path() / "chunkmem-XXXXXX").string();
-  REQUIRE(::mkdtemp(folder.data()) != nullptr);
-  const std::string path = folder + "/it";
+  const support::temporary_folder folder;
+  const std::string path = folder / "it";
   const auto made = [&] { return descriptor{::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)}; };
   const descriptor first = made();
   CHECK(is_named(first, path));
   CHECK_FALSE(is_named(descriptor{}, path));
-  std::filesystem::create_symlink("it", folder + "/link");
-  CHECK_FALSE(is_named(first, folder + "/link"));
+  std::filesystem::create_symlink("it", folder / "link");
+  CHECK_FALSE(is_named(first, folder / "link"));
   std::filesystem::remove(path);
   CHECK_FALSE(is_named(first, path));
   const descriptor second = made();
   CHECK_FALSE(is_named(first, path));
   CHECK(is_named(second, path));
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace descriptor_test
@@ -90,24 +88,7 @@ using naming = replaced_file::naming;
 
 namespace {
 
-class temporary_folder {
- public:
-  temporary_folder() : path_{(std::filesystem::temp_directory_path() / "chunkmem-XXXXXX").string()}
-  {
-    REQUIRE(::mkdtemp(path_.data()) != nullptr);
-  }
-  temporary_folder(const temporary_folder&) = delete;
-  ~temporary_folder()
-  {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  [[nodiscard]] std::string operator/(const std::string& name) const { return path_ + '/' + name; }
-  [[nodiscard]] std::ptrdiff_t files() const { return std::distance(std::filesystem::directory_iterator{path_}, {}); }
-
- private:
-  std::string path_;
-};
+using support::temporary_folder;
 
 std::string text_of(const std::string& path)
 {

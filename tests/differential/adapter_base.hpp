@@ -14,9 +14,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <optional>
-#include <string>
 #include <utility>
 #include <variant>
 #include <vector>

@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
-#include <utility>
 
 /// Policies that pass everything on to those chosen, and do one thing wrong where a setting plants it.
 namespace differential {

@@ -7,7 +7,6 @@
 #include <support/sanitized.hpp>
 
 #include <cstdint>
-#include <iostream>
 #include <string>
 
 namespace differential {

@@ -2,10 +2,10 @@
 #include "divergence_run.hpp"
 
 #include <support/catch.hpp>
+#include <support/refusal.hpp>
 #include <support/sanitized.hpp>
 
 #include <cstdint>
-#include <exception>
 #include <iostream>
 #include <string>
 
@@ -26,12 +26,7 @@ tally run_all(std::uint64_t first, std::uint64_t end)
   for (std::uint64_t number = first; number < end; ++number) {
     const setting it = random_setting(number);
     INFO(it.name());
-    std::string difference;
-    try {
-      difference = run(it, sum);
-    } catch (const std::exception& failed) {
-      difference = failed.what();
-    }
+    const std::string difference = support::complaint_of([&] { return run(it, sum); });
     CHECK(difference == "");
     ++sum.runs;
     sum.identical += difference.empty() ? 1 : 0;

@@ -17,14 +17,14 @@ namespace cm = chunkmem;
 
 /// The same loop out of a manager, with weights of `Element`. An iteration that reads a weight whose bytes a gradient
 /// has taken is refused; it is forgotten and taken again, as the documentation says. No other refusal is.
-template <class Manager, class Backend, class Element>
+template <class Manager, class Backend, class Element, class Net = uneven_blocks>
 class managed_walk {
  public:
   managed_walk(Manager& manager, Backend& backend, const mixed::recipe& how, cm::agent stream)
-      : m_{manager}, backend_{backend}, stream_{stream}, weights_{manager, backend, how, parameters()}
+      : m_{manager}, backend_{backend}, stream_{stream}, weights_{manager, backend, how, Net::parameters()}
   {
-    x_ = m_.template add_stacked<Element>(most_visits + 1, {batch, width}, cm::role::activation);
-    h_ = m_.template add_stacked<Element>(most_visits, {batch, widest}, cm::role::activation);
+    x_ = m_.template add_stacked<Element>(Net::most_visits + 1, {batch, width}, cm::role::activation);
+    h_ = m_.template add_stacked<Element>(Net::most_visits, {batch, Net::widest}, cm::role::activation);
     flow_ = m_.template add<float>({batch, width}, cm::role::activation);
     loss_ = m_.template add<float>({1}, cm::role::buffer);
   }
@@ -32,13 +32,40 @@ class managed_walk {
   /// The bytes that a regular iteration needs.
   cm::memory_requirement rehearse()
   {
-    return m_.rehearse([this] { iterate(regular(), 0); });
+    return m_.rehearse([this] { iterate(regular<Net>(), 0); });
   }
 
   mixed::outcome train(const std::vector<turn>& turns)
   {
-    weights_.initialise();
+    initialise();
     for (std::size_t index = 0; index < turns.size(); ++index) take(turns[index], index);
+    return collect();
+  }
+  void initialise() { weights_.initialise(); }
+  /// One iteration, the `number`th.
+  void take(const turn& it, std::uint64_t number)
+  {
+    strayed_ = strayed_ || !is_regular<Net>(it);
+    for (const std::uint32_t index : it.rewritten)
+      weights_.rewrite(index, [index, number](std::uint64_t i) { return rewritten(index, number, i); });
+    if (it.finishes) m_.updates().finish_updates();
+    if (it.rehearses) rehearse();
+    const std::size_t noted = losses_.size();
+    for (std::size_t tries = 0;; ++tries) {
+      try {
+        return iterate(it, number);
+      } catch (const cm::usage_error& refused) {
+        const bool is_expected = std::string_view{refused.what()}.find(
+                                     "its gradient has its place: release the gradient") != std::string_view::npos;
+        if (!is_expected || updating_ || tries == parameters_in<Net>) throw;
+        ++retried_;
+        losses_.resize(noted);
+        forget();
+      }
+    }
+  }
+  [[nodiscard]] mixed::outcome collect()
+  {
     mixed::outcome result;
     result.add("losses", losses_);
     weights_.add_numbers_to(result);
@@ -77,36 +104,14 @@ class managed_walk {
     if (!m_.rehearsing()) backend_.launch(stream_, work);
   }
 
-  void take(const turn& it, std::uint64_t number)
-  {
-    strayed_ = strayed_ || !is_regular(it);
-    for (const std::uint32_t index : it.rewritten)
-      weights_.rewrite(index, [index, number](std::uint64_t i) { return rewritten(index, number, i); });
-    if (it.finishes) m_.updates().finish_updates();
-    if (it.rehearses) rehearse();
-    const std::size_t noted = losses_.size();
-    for (std::size_t tries = 0;; ++tries) {
-      try {
-        return iterate(it, number);
-      } catch (const cm::usage_error& refused) {
-        const bool is_expected = std::string_view{refused.what()}.find(
-                                     "its gradient has its place: release the gradient") != std::string_view::npos;
-        if (!is_expected || updating_ || tries == parameter_count) throw;
-        ++retried_;
-        losses_.resize(noted);
-        forget();
-      }
-    }
-  }
-
   void iterate(const turn& it, std::uint64_t number)
   {
-    auto scope = m_.iteration(it.evaluates ? "evaluation" : "train", static_cast<std::uint32_t>(it.passes.size()));
+    auto scope = m_.iteration(it.name, static_cast<std::uint32_t>(it.passes.size()));
     updating_ = false;
-    left_ = gradients_of(it);
+    left_ = gradients_of<Net>(it);
     if (it.evaluates) return go(scope, it, number, 0, false);
     if (it.false_start) {
-      std::vector<std::uint32_t> all = std::exchange(left_, std::vector<std::uint32_t>(parameter_count, 0));
+      std::vector<std::uint32_t> all = std::exchange(left_, std::vector<std::uint32_t>(parameters_in<Net>, 0));
       go(scope, it, number, 0, true);
       m_.drop_gradients();
       left_ = std::move(all);
@@ -149,14 +154,14 @@ class managed_walk {
 
   void forward(std::uint32_t index, std::uint32_t block, std::uint64_t extra)
   {
-    const std::uint64_t inner = inner_of(block);
-    const auto wide = workspace(batch * widest + extra);
+    const std::uint64_t inner = Net::inner_of(block);
+    const auto wide = workspace(batch * Net::widest + extra);
     const auto narrow = workspace(batch * width);
     const auto x = use(x_.slice(index));
     const auto h = make(h_.slice(index));
     {
-      const auto up = weight(up_of(block));
-      const auto bias = use(weights_.template as<float>(bias_of(block)));
+      const auto up = weight(Net::up_of(block));
+      const auto bias = use(weights_.template as<float>(Net::bias_of(block)));
       launch([out = numbers(wide), x = mixed::view(x), up = mixed::view(up), bias = mixed::view(bias),
               h = mixed::view(h), inner] {
         mixed::multiply(out, x, up, width, inner);
@@ -164,7 +169,7 @@ class managed_walk {
         mixed::store_softsign(h, out, batch * inner);
       });
     }
-    const auto down = weight(down_of(block));
+    const auto down = weight(Net::down_of(block));
     const auto next = make(x_.slice(index + 1));
     launch([out = numbers(narrow), h = mixed::view(h), down = mixed::view(down), x = mixed::view(x),
             next = mixed::view(next), inner] {
@@ -200,29 +205,29 @@ class managed_walk {
 
   void backward(std::uint32_t index, std::uint32_t block)
   {
-    const std::uint64_t inner = inner_of(block);
+    const std::uint64_t inner = Net::inner_of(block);
     const auto wide = workspace(batch * inner);
     const auto h = use(h_.slice(index));
     const auto x = use(x_.slice(index));
     const auto flow = m_.acquire(flow_, cm::access::read_write, stream_);
-    auto down = weight(down_of(block));
+    auto down = weight(Net::down_of(block));
     launch([wide = numbers(wide), flow = mixed::floats{flow.data()}, down = mixed::view(down), inner] {
       mixed::multiply_transposed(wide, flow, down, inner, width, false);
     });
-    weights_.differentiate(std::move(down), down_of(block), is_last(down_of(block)),
+    weights_.differentiate(std::move(down), Net::down_of(block), is_last(Net::down_of(block)),
                            [h = mixed::view(h), in = mixed::floats{flow.data()}, inner](auto out, float beta) {
                              mixed::outer(out, h, in, inner, width, beta);
                            });
-    weights_.differentiate(bias_of(block), stream_, is_last(bias_of(block)),
+    weights_.differentiate(Net::bias_of(block), stream_, is_last(Net::bias_of(block)),
                            [wide = numbers(wide), h = mixed::view(h), inner](auto out, float beta) {
                              mixed::softsign_backward(wide, h, batch * inner);
                              mixed::sum_rows(out, wide, inner, beta);
                            });
-    auto up = weight(up_of(block));
+    auto up = weight(Net::up_of(block));
     launch([flow = flow.data(), wide = mixed::floats{numbers(wide)}, up = mixed::view(up), inner] {
       mixed::multiply_transposed(flow, wide, up, width, inner, true);
     });
-    weights_.differentiate(std::move(up), up_of(block), is_last(up_of(block)),
+    weights_.differentiate(std::move(up), Net::up_of(block), is_last(Net::up_of(block)),
                            [x = mixed::view(x), wide = mixed::floats{numbers(wide)}, inner](auto out, float beta) {
                              mixed::outer(out, x, wide, width, inner, beta);
                            });
@@ -251,11 +256,11 @@ class managed_walk {
   void forget()
   {
     m_.drop_gradients();
-    for (std::uint32_t index = 0; index < most_visits; ++index) {
+    for (std::uint32_t index = 0; index < Net::most_visits; ++index) {
       forget(x_.slice(index));
       forget(h_.slice(index));
     }
-    forget(x_.slice(most_visits));
+    forget(x_.slice(Net::most_visits));
     forget(flow_);
   }
   template <class Kind>

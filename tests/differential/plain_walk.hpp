@@ -12,27 +12,17 @@
 namespace divergence {
 
 /// The reference: vectors, loops, and numbers that are rounded where 16 bits would be stored.
+template <class Net = uneven_blocks>
 class plain_walk {
  public:
-  explicit plain_walk(const mixed::recipe& how) : how_{how}, weights_{how, parameters()} {}
+  explicit plain_walk(const mixed::recipe& how) : how_{how}, weights_{how, Net::parameters()} {}
 
   mixed::outcome train(const std::vector<turn>& turns)
   {
     for (std::size_t index = 0; index < turns.size(); ++index) take(turns[index], index);
-    mixed::outcome result;
-    result.add("losses", losses_);
-    weights_.add_numbers_to(result);
-    weights_.add_weights_to(result);
-    return result;
+    return collect();
   }
-
-  /// Of all steps that were not skipped, before they were clipped.
-  [[nodiscard]] const std::vector<double>& norms() const noexcept { return weights_.norms(); }
-  [[nodiscard]] std::size_t skipped() const noexcept { return weights_.scales().size() - weights_.norms().size(); }
-
- private:
-  using row = std::vector<float>;
-
+  /// One iteration, the `number`th.
   void take(const turn& it, std::uint64_t number)
   {
     for (const std::uint32_t index : it.rewritten)
@@ -49,9 +39,25 @@ class plain_walk {
     else
       weights_.update();
   }
+  [[nodiscard]] mixed::outcome collect() const
+  {
+    mixed::outcome result;
+    result.add("losses", losses_);
+    weights_.add_numbers_to(result);
+    weights_.add_weights_to(result);
+    return result;
+  }
+
+  /// Of all steps that were not skipped, before they were clipped.
+  [[nodiscard]] const std::vector<double>& norms() const noexcept { return weights_.norms(); }
+  [[nodiscard]] std::size_t skipped() const noexcept { return weights_.scales().size() - weights_.norms().size(); }
+
+ private:
+  using row = std::vector<float>;
+
   void forget()
   {
-    for (std::size_t index = 0; index < parameter_count; ++index) weights_.forget_gradient(index);
+    for (std::size_t index = 0; index < parameters_in<Net>; ++index) weights_.forget_gradient(index);
   }
 
   void go(const turn& it, std::uint64_t number, std::size_t pass, bool trains)
@@ -59,17 +65,17 @@ class plain_walk {
     const std::vector<std::uint32_t>& visits = it.passes[pass];
     std::vector<row> x(visits.size() + 1, row(batch * width));
     std::vector<row> h(visits.size());
-    row wide(batch * widest), y(batch * width), flow(batch * width);
+    row wide(batch * Net::widest), y(batch * width), flow(batch * width);
     float seen = 0;
     mixed::draw_input(act(x[0]), key_of(number, pass));
     for (std::size_t index = 0; index < visits.size(); ++index) {
       if (pass == 0) seen += sum_before(it, index);
       const std::uint32_t block = visits[index];
-      h[index].resize(batch * inner_of(block));
-      mixed::multiply(wide.data(), act(x[index]), weights_.value(up_of(block)), width, inner_of(block));
-      mixed::add_bias(wide.data(), weights_.value(bias_of(block)), inner_of(block));
-      mixed::store_softsign(act(h[index]), wide.data(), batch * inner_of(block));
-      mixed::multiply(y.data(), act(h[index]), weights_.value(down_of(block)), inner_of(block), width);
+      h[index].resize(batch * Net::inner_of(block));
+      mixed::multiply(wide.data(), act(x[index]), weights_.value(Net::up_of(block)), width, Net::inner_of(block));
+      mixed::add_bias(wide.data(), weights_.value(Net::bias_of(block)), Net::inner_of(block));
+      mixed::store_softsign(act(h[index]), wide.data(), batch * Net::inner_of(block));
+      mixed::multiply(y.data(), act(h[index]), weights_.value(Net::down_of(block)), Net::inner_of(block), width);
       mixed::residual(act(x[index + 1]), act(x[index]), y.data());
     }
     float loss = 0;
@@ -86,16 +92,16 @@ class plain_walk {
 
   void backward(std::uint32_t block, mixed::rounded x, mixed::rounded h, row& flow, row& wide)
   {
-    const std::uint64_t inner = inner_of(block);
+    const std::uint64_t inner = Net::inner_of(block);
     const mixed::floats in{flow.data()};
-    mixed::multiply_transposed(wide.data(), in, weights_.value(down_of(block)), inner, width, false);
-    mixed::outer(weights_.gradient(down_of(block)), h, in, inner, width, weights_.beta(down_of(block)));
+    mixed::multiply_transposed(wide.data(), in, weights_.value(Net::down_of(block)), inner, width, false);
+    mixed::outer(weights_.gradient(Net::down_of(block)), h, in, inner, width, weights_.beta(Net::down_of(block)));
     mixed::softsign_backward(wide.data(), h, batch * inner);
-    mixed::sum_rows(weights_.gradient(bias_of(block)), wide.data(), inner, weights_.beta(bias_of(block)));
-    mixed::multiply_transposed(flow.data(), mixed::floats{wide.data()}, weights_.value(up_of(block)), width, inner,
+    mixed::sum_rows(weights_.gradient(Net::bias_of(block)), wide.data(), inner, weights_.beta(Net::bias_of(block)));
+    mixed::multiply_transposed(flow.data(), mixed::floats{wide.data()}, weights_.value(Net::up_of(block)), width, inner,
                                true);
-    mixed::outer(weights_.gradient(up_of(block)), x, mixed::floats{wide.data()}, width, inner,
-                 weights_.beta(up_of(block)));
+    mixed::outer(weights_.gradient(Net::up_of(block)), x, mixed::floats{wide.data()}, width, inner,
+                 weights_.beta(Net::up_of(block)));
   }
 
   [[nodiscard]] float sum_before(const turn& it, std::size_t visit)

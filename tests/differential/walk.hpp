@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,36 +23,34 @@ inline constexpr std::uint32_t most_visits = 6;  ///< of blocks, in one pass
 inline constexpr std::uint64_t widest = 72;
 inline constexpr std::uint64_t largest_extra = 2048;
 
-[[nodiscard]] constexpr std::uint64_t inner_of(std::uint32_t block) noexcept
-{
-  constexpr std::uint64_t sizes[blocks] = {56, 24, widest, 8};
-  return sizes[block];
-}
-[[nodiscard]] constexpr std::size_t up_of(std::uint32_t block) noexcept
-{
-  return 1 + std::size_t{block} * 3;
-}
-[[nodiscard]] constexpr std::size_t bias_of(std::uint32_t block) noexcept
-{
-  return 2 + std::size_t{block} * 3;
-}
-[[nodiscard]] constexpr std::size_t down_of(std::uint32_t block) noexcept
-{
-  return 3 + std::size_t{block} * 3;
-}
-
 /// A head, then an up, a bias in single precision and a down for each block, of several sizes.
-[[nodiscard]] inline std::vector<mixed::parameter> parameters()
-{
-  std::vector<mixed::parameter> all{{width, width}};
-  for (std::uint32_t block = 0; block < blocks; ++block)
-    for (const mixed::parameter& it :
-         {mixed::parameter{width, inner_of(block)}, mixed::parameter{1, inner_of(block), true, 1},
-          mixed::parameter{inner_of(block), width}})
-      all.push_back(it);
-  return all;
-}
-inline constexpr std::size_t parameter_count = 1 + std::size_t{blocks} * 3;
+struct uneven_blocks {
+  static constexpr std::uint32_t blocks = divergence::blocks;
+  static constexpr std::uint32_t most_visits = divergence::most_visits;
+  static constexpr std::uint64_t widest = divergence::widest;
+
+  [[nodiscard]] static constexpr std::uint64_t inner_of(std::uint32_t block) noexcept
+  {
+    constexpr std::uint64_t sizes[blocks] = {56, 24, widest, 8};
+    return sizes[block];
+  }
+  [[nodiscard]] static constexpr std::size_t up_of(std::uint32_t block) noexcept { return 1 + std::size_t{block} * 3; }
+  [[nodiscard]] static constexpr std::size_t bias_of(std::uint32_t block) noexcept { return up_of(block) + 1; }
+  [[nodiscard]] static constexpr std::size_t down_of(std::uint32_t block) noexcept { return up_of(block) + 2; }
+  [[nodiscard]] static std::vector<mixed::parameter> parameters()
+  {
+    std::vector<mixed::parameter> all{{width, width}};
+    for (std::uint32_t block = 0; block < blocks; ++block)
+      for (const mixed::parameter& it :
+           {mixed::parameter{width, inner_of(block)}, mixed::parameter{1, inner_of(block), true, 1},
+            mixed::parameter{inner_of(block), width}})
+        all.push_back(it);
+    return all;
+  }
+};
+template <class Net>
+inline constexpr std::size_t parameters_in = 1 + std::size_t{Net::blocks} * 3;
+inline constexpr std::size_t parameter_count = parameters_in<uneven_blocks>;
 
 /// The same random numbers on every machine (splitmix64).
 class dice {
@@ -78,31 +77,34 @@ struct look {
 
 /// What one iteration does, and what is done right before it.
 struct turn {
-  std::vector<std::uint32_t> rewritten;            ///< before: parameters that get new values
-  bool finishes = false;                           ///< before: updates that wait are done
-  bool rehearses = false;                          ///< before
-  bool evaluates = false;                          ///< forward alone, by a name of its own
-  std::vector<std::vector<std::uint32_t>> passes;  ///< the blocks that each one visits; gradients add up
-  std::vector<look> looks;                         ///< in the forward part of the first pass
-  std::uint64_t extra = 0;                         ///< elements of a workspace that only this iteration has
-  std::vector<std::uint32_t> dropped;              ///< parameters whose gradients are dropped before the update
+  std::string_view name = "train";                   ///< of the loop
+  std::vector<std::uint32_t> rewritten{};            ///< before: parameters that get new values
+  bool finishes = false;                             ///< before: updates that wait are done
+  bool rehearses = false;                            ///< before
+  bool evaluates = false;                            ///< forward alone
+  std::vector<std::vector<std::uint32_t>> passes{};  ///< the blocks that each one visits; gradients add up
+  std::vector<look> looks{};                         ///< in the forward part of the first pass
+  std::uint64_t extra = 0;                           ///< elements of a workspace that only this iteration has
+  std::vector<std::uint32_t> dropped{};              ///< parameters whose gradients are dropped before the update
   bool false_start = false;  ///< its first pass is taken, its gradients are dropped, and it begins anew
   bool abandoned = false;    ///< gradients are dropped, nothing is updated
   bool spoilt = false;       ///< a gradient is infinite
 };
 
-[[nodiscard]] inline turn regular()
+template <class Net = uneven_blocks>
+[[nodiscard]] turn regular()
 {
   turn result;
   result.passes.emplace_back();
-  for (std::uint32_t block = 0; block < blocks; ++block) result.passes[0].push_back(block);
+  for (std::uint32_t block = 0; block < Net::blocks; ++block) result.passes[0].push_back(block);
   return result;
 }
 
 /// It is that iteration, with nothing before it.
-[[nodiscard]] inline bool is_regular(const turn& it)
+template <class Net>
+[[nodiscard]] bool is_regular(const turn& it)
 {
-  return it.passes == regular().passes && it.rewritten.empty() && it.looks.empty() && it.dropped.empty() &&
+  return it.passes == regular<Net>().passes && it.rewritten.empty() && it.looks.empty() && it.dropped.empty() &&
          it.extra == 0 && !(it.finishes || it.rehearses || it.evaluates || it.false_start || it.abandoned || it.spoilt);
 }
 
@@ -154,6 +156,7 @@ inline void stray(turn& it, dice& random, bool adds_up)
     if (!random.percent(20)) continue;
     turn evaluation = regular();
     evaluation.evaluates = true;
+    evaluation.name = "evaluation";
     if (random.percent(30)) evaluation.passes[0].resize(1 + random.below(blocks));
     if (random.percent(30))
       evaluation.looks.push_back({random.below(evaluation.passes[0].size()), random.below(parameter_count)});
@@ -169,13 +172,14 @@ inline void stray(turn& it, dice& random, bool adds_up)
 }
 
 /// For each visit of a turn's backward passes, by parameter: how many gradients are still to come.
-[[nodiscard]] inline std::vector<std::uint32_t> gradients_of(const turn& it)
+template <class Net>
+[[nodiscard]] std::vector<std::uint32_t> gradients_of(const turn& it)
 {
-  std::vector<std::uint32_t> left(parameter_count, 0);
+  std::vector<std::uint32_t> left(parameters_in<Net>, 0);
   for (const auto& visits : it.passes) {
     ++left[0];
     for (const std::uint32_t block : visits)
-      for (const std::size_t index : {up_of(block), bias_of(block), down_of(block)}) ++left[index];
+      for (const std::size_t index : {Net::up_of(block), Net::bias_of(block), Net::down_of(block)}) ++left[index];
   }
   return left;
 }

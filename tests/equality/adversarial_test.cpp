@@ -3,8 +3,6 @@
 
 #include <support/sanitized.hpp>
 
-#include <iostream>
-
 namespace adversarial_test {
 
 using namespace equality;

@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "experts.hpp"
+#include "../differential/managed_walk.hpp"
+#include "../differential/plain_walk.hpp"
 
 #include <support/any_backend.hpp>
 #include <support/catch.hpp>
 #include <support/chosen_gradient.hpp>
+#include <support/refusal.hpp>
 #include <support/sanitized.hpp>
 
+#include <cstddef>
 #include <cstdint>
-#include <iostream>
+#include <exception>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace experts_test {
 
-using namespace experts;
+namespace cm = chunkmem;
+namespace mixed = support::mixed;
 using namespace cm::literals;
 using support::any_backend;
 using support::chosen_gradient;
@@ -22,6 +28,43 @@ namespace {
 constexpr cm::bytes frame = 4_KiB;
 constexpr cm::bytes plenty = 2_MiB;
 constexpr std::uint32_t orders = 50;
+
+/// A mixture of experts, which a walk visits as its blocks: a head, then a stack of one layer for each expert of ups,
+/// biases and downs.
+struct net {
+  static constexpr std::uint32_t blocks = 6;
+  static constexpr std::uint32_t most_visits = blocks;
+  static constexpr std::uint64_t widest = 56;
+
+  static constexpr std::uint64_t inner_of(std::uint32_t) noexcept { return widest; }
+  static constexpr std::size_t up_of(std::uint32_t expert) noexcept { return 1 + std::size_t{expert}; }
+  static constexpr std::size_t bias_of(std::uint32_t expert) noexcept { return blocks + up_of(expert); }
+  static constexpr std::size_t down_of(std::uint32_t expert) noexcept { return blocks + bias_of(expert); }
+  static std::vector<mixed::parameter> parameters()
+  {
+    std::vector<mixed::parameter> all{{mixed::width, mixed::width}};
+    for (const mixed::parameter& it : {mixed::parameter{mixed::width, widest}, mixed::parameter{1, widest, true, 1},
+                                       mixed::parameter{widest, mixed::width}})
+      for (std::uint32_t expert = 0; expert < blocks; ++expert) {
+        all.push_back(it);
+        all.back().stack = expert == 0 ? blocks : 0;
+      }
+    return all;
+  }
+};
+
+/// Which experts a step uses, and in which order: at least one. The same on every machine.
+std::vector<std::uint32_t> order_of(std::uint64_t seed, std::uint32_t step)
+{
+  std::vector<std::uint32_t> all;
+  for (std::uint32_t expert = 0; expert < net::blocks; ++expert) all.push_back(expert);
+  const auto random = [&](std::uint64_t turn, std::uint64_t below) {
+    return static_cast<std::uint64_t>((mixed::noise(seed * 1'000'003 + step * 131 + turn) + 0.5F) * 4096.0F) % below;
+  };
+  for (std::uint64_t index = net::blocks; index > 1; --index) std::swap(all[index - 1], all[random(index, index)]);
+  all.resize(1 + random(0, net::blocks));
+  return all;
+}
 
 template <class Element>
 constexpr mixed::precision precision_of =
@@ -52,31 +95,32 @@ template <class Element>
 std::string train(const trial& it, mixed::rule which)
 {
   using manager = cm::manager<any_backend, chosen_gradient>;
+  using walk = divergence::managed_walk<manager, any_backend, Element, net>;
   const mixed::recipe how = recipe<Element>(which);
+  const cm::agent stream = it.launched ? cm::agent::compute : cm::agent::host;
   support::adversarial_options options{
       .device_capacity = plenty, .host_capacity = plenty, .seed = it.seed, .async_compute = it.launched};
   {
     any_backend memory{options};
     manager m{memory, {.chunk_bytes = frame}, chosen_gradient{it.in_place}};
-    options.device_capacity =
-        managed<manager, any_backend, Element>{m, memory, how}.rehearse().smallest_device + it.more_frames * frame;
+    options.device_capacity = walk{m, memory, how, stream}.rehearse().smallest_device + it.more_frames * frame;
   }
   any_backend memory{options};
-  plain reference{how};
+  divergence::plain_walk<net> reference{how};
   std::string difference;
   {
     manager m{memory, {.chunk_bytes = frame}, chosen_gradient{it.in_place}};
-    managed<manager, any_backend, Element> run{m, memory, how, it.launched ? cm::agent::compute : cm::agent::host};
+    walk run{m, memory, how, stream};
     if (it.rehearsed) run.rehearse();
     run.initialise();
     for (std::uint32_t now = 0; now < orders && difference.empty(); ++now) {
-      const auto order = order_of(it.seed, now);
-      try {
-        run.step(now, order, it.two_loops && now % 2 == 1 ? "odd" : "train");
-      } catch (const std::exception& failed) {
-        return "step " + std::to_string(now) + ": " + failed.what();
-      }
-      reference.step(now, order);
+      const divergence::turn step{.name = it.two_loops && now % 2 == 1 ? "odd" : "train",
+                                  .passes = {order_of(it.seed, now)},
+                                  .spoilt = how.is_spoilt(now, 0)};
+      difference = support::refusal<std::exception>([&] { run.take(step, now); });
+      if (run.retried() > 0) difference = "an iteration was taken twice";
+      if (!difference.empty()) return "step " + std::to_string(now) + ": " + difference;
+      reference.take(step, now);
       if (now % 8 == 7) difference = reference.collect().difference(run.collect());
     }
     if (difference.empty()) difference = reference.collect().difference(run.collect());

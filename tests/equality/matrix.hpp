@@ -13,7 +13,6 @@
 #include <map>
 #include <span>
 #include <string_view>
-#include <vector>
 
 /// Runs the toy trainer under one setting and compares everything it leaves with the run on plain vectors.
 namespace equality {

@@ -3,8 +3,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <string>
-#include <utility>
 
 namespace order_test {
 

@@ -3,6 +3,7 @@
 
 #include <support/any_backend.hpp>
 #include <support/catch.hpp>
+#include <support/refusal.hpp>
 
 #include <cstdlib>
 #include <fstream>
@@ -54,12 +55,8 @@ tally run_all(const std::vector<setting>& settings)
   tally sum;
   for (const setting& it : settings) {
     INFO(it.name());
-    std::string difference;
-    try {
-      difference = run_on<support::any_backend>(it, options_of(it));
-    } catch (const std::exception& failed) {
-      difference = failed.what();
-    }
+    const std::string difference =
+        support::complaint_of([&] { return run_on<support::any_backend>(it, options_of(it)); });
     CHECK(difference == "");
     ++sum.runs;
     sum.identical += difference.empty() ? 1 : 0;

@@ -6,7 +6,6 @@
 #include <support/any_manager.hpp>
 #include <support/mixed_trainer.hpp>
 
-#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>

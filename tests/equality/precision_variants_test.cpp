@@ -7,7 +7,6 @@
 #include <support/own_policies.hpp>
 
 #include <string>
-#include <string_view>
 
 namespace precision_variants_test {
 

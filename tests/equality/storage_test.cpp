@@ -4,8 +4,6 @@
 #include <chunkmem/optimizer/thread_pool.hpp>
 
 #include <cstdint>
-#include <span>
-#include <string>
 #include <vector>
 
 namespace storage_test {

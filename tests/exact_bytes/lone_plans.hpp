@@ -23,6 +23,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 namespace lone_plans {
 
@@ -61,35 +62,30 @@ inline job roll(support::dice& dice)
   return it;
 }
 
-/// Trains on memory that is really there. @return   the requirement that its rehearsal tells
-/// @throws config_error, out_of_memory   it does not run
-inline memory_requirement train(const job& what, per_tier<bytes> room)
-{
-  backend::host_arena memory{{.device_capacity = room[tier::device], .host_capacity = room[tier::host]}};
-  manager<backend::host_arena, layout_type, transfer::planned, placement::update_share, planned_gradient> m{
-      memory,
-      {.chunk_bytes = bytes{2} * chunk_elements_of(what.settings, 1)},
-      what.layout,
-      placement::update_share{what.settings.device_update_share},
-      what.settings.gradient};
-  const parameter_groups groups{what.shape, what.setup};
-  const training_script script{groups, what.setup.recomputes_layers, 1e9};
-  exact_bytes::script_trainer trainer{m, groups, script, what.settings};
-  const memory_requirement need = m.rehearse([&] { trainer.step(); });
-  trainer.fill();
-  for (int step = 0; step < 4; ++step) trainer.step();
-  REQUIRE(trainer.sum() != 0);
-  return need;
-}
-inline bool trains(const job& what, per_tier<bytes> room)
+/// Trains on memory that is really there. @return   the requirement that its rehearsal tells; nothing where it does not
+/// run
+inline std::optional<memory_requirement> train(const job& what, per_tier<bytes> room)
 {
   try {
-    (void)train(what, room);
-    return true;
+    backend::host_arena memory{{.device_capacity = room[tier::device], .host_capacity = room[tier::host]}};
+    manager<backend::host_arena, layout_type, transfer::planned, placement::update_share, planned_gradient> m{
+        memory,
+        {.chunk_bytes = bytes{2} * chunk_elements_of(what.settings, 1)},
+        what.layout,
+        placement::update_share{what.settings.device_update_share},
+        what.settings.gradient};
+    const parameter_groups groups{what.shape, what.setup};
+    const training_script script{groups, what.setup.recomputes_layers, 1e9};
+    exact_bytes::script_trainer trainer{m, groups, script, what.settings};
+    const memory_requirement need = m.rehearse([&] { trainer.step(); });
+    trainer.fill();
+    for (int step = 0; step < 4; ++step) trainer.step();
+    REQUIRE(trainer.sum() != 0);
+    return need;
   } catch (const config_error&) {
-    return false;
+    return std::nullopt;
   } catch (const out_of_memory&) {
-    return false;
+    return std::nullopt;
   }
 }
 
@@ -98,34 +94,45 @@ inline bool trains(const job& what, per_tier<bytes> room)
   return (std::max(one, other) - std::min(one, other)).count();
 }
 
-/// @return   bytes that the plan and the training are apart
-[[nodiscard]] inline std::uint64_t try_job(std::uint64_t seed)
+/// Trains on the bytes that the plan of a job names, and on one frame less.
+/// @param of_tiers   the requirement names each tier's least bytes, too   @return   bytes that the two are apart
+template <class Job>
+[[nodiscard]] std::uint64_t bytes_apart(const Job& what, const job& each, support::dice& dice, bool of_tiers)
 {
-  support::dice dice{seed};
-  const job it = roll(dice);
-  const memory_requirement roomy = it.forecast({{plenty, plenty}}).need;
+  const memory_requirement roomy = what.forecast({{plenty, plenty}}).need;
   REQUIRE(roomy.rehearsed);
   const bytes frame = roomy.chunk_bytes;
   const std::uint64_t most = (roomy.everything - roomy.smallest_device).count() / frame.count();
   const bytes device =
       roomy.smallest_device + frame * (dice.one_in(2) ? 0 : dice.below(static_cast<std::uint32_t>(most) + 1));
-  const training_forecast found = it.forecast({{device, plenty}});
-  CAPTURE(seed, name_of(it.shape.style), frame.count(), device.count(), it.settings.gradient.chosen(),
-          it.layout.chosen(), it.settings.device_update_share, it.settings.takes_norm, it.settings.updates_late,
-          found.why_not);
+  const training_forecast found = what.forecast({{device, plenty}});
+  const rank_settings& settings = each.settings;
+  CAPTURE(name_of(each.shape.style), settings.divided.gradients, settings.divided.parameters, frame.count(),
+          device.count(), settings.gradient.chosen(), each.layout.chosen(), settings.device_update_share,
+          settings.takes_norm, settings.updates_late, found.why_not);
   REQUIRE(found.fits);
   const bytes host = found.need.smallest_host;
-  const training_forecast tight = it.forecast({{device, host}});
+  const training_forecast tight = what.forecast({{device, host}});
+  CAPTURE(host.count(), tight.why_not);
   CHECK(tight.fits);
-  REQUIRE(trains(it, {{device, host}}));
-  const memory_requirement real = train(it, {{device, host}});
-  std::uint64_t apart = difference(real.smallest_host, host) +
-                        difference(real.smallest_device, tight.need.smallest_device) +
-                        difference(real.chunks, found.need.chunks);
-  if (host != bytes{} && trains(it, {{device, host - frame}})) apart += frame.count();
-  if (trains(it, {{roomy.smallest_device - frame, plenty}})) apart += frame.count();
+  const std::optional<memory_requirement> real = train(what, {{device, host}});
+  CHECK(real);
+  std::uint64_t apart = real ? difference(real->chunks, found.need.chunks) : frame.count();
+  if (real && of_tiers)
+    apart += difference(real->smallest_host, host) + difference(real->smallest_device, tight.need.smallest_device);
+  if (host != bytes{} && train(what, {{device, host - frame}})) apart += frame.count();
+  if (train(what, {{roomy.smallest_device - frame, plenty}})) apart += frame.count();
   CHECK(apart == 0);
   return apart;
+}
+
+/// @return   bytes that the plan and the training are apart
+[[nodiscard]] inline std::uint64_t try_job(std::uint64_t seed)
+{
+  support::dice dice{seed};
+  const job it = roll(dice);
+  CAPTURE(seed);
+  return bytes_apart(it, it, dice, true);
 }
 
 }  // namespace lone_plans

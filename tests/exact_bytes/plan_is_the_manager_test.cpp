@@ -13,7 +13,6 @@
 #include <support/catch.hpp>
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 namespace plan_is_the_manager_test {

@@ -3,8 +3,6 @@
 
 // The bytes that a plan over ranks names, against ranks that train together on as much memory, and on one frame less.
 #include <chunkmem/backend/host_arena.hpp>
-#include <chunkmem/chunk/layouts.hpp>
-#include <chunkmem/chunk/size_class_layout.hpp>
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/collective/thread_group.hpp>
 #include <chunkmem/core/bytes.hpp>
@@ -19,7 +17,6 @@
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>
 
-#include "../planner/random_workload.hpp"
 #include "../planner/tiny_plan.hpp"
 #include "lone_plans.hpp"
 #include "script_trainer.hpp"
@@ -33,7 +30,6 @@ namespace rank_plans {
 
 using namespace chunkmem;
 using namespace chunkmem::planner;
-using lone_plans::difference;
 using lone_plans::layout_type;
 using lone_plans::plenty;
 
@@ -103,29 +99,8 @@ inline std::optional<memory_requirement> train(const job& what, per_tier<bytes> 
 {
   support::dice dice{seed};
   const job it = roll(dice);
-  const memory_requirement roomy = it.forecast({{plenty, plenty}}).need;
-  REQUIRE(roomy.rehearsed);
-  const bytes frame = roomy.chunk_bytes;
-  const std::uint64_t most = (roomy.everything - roomy.smallest_device).count() / frame.count();
-  const bytes device =
-      roomy.smallest_device + frame * (dice.one_in(2) ? 0 : dice.below(static_cast<std::uint32_t>(most) + 1));
-  const training_forecast found = it.forecast({{device, plenty}});
-  const rank_settings& settings = it.each.settings;
-  CAPTURE(seed, it.ranks, settings.divided.gradients, settings.divided.parameters, frame.count(), device.count(),
-          settings.gradient.chosen(), it.each.layout.chosen(), settings.device_update_share, settings.takes_norm,
-          settings.updates_late, found.why_not);
-  REQUIRE(found.fits);
-  const bytes host = found.need.smallest_host;
-  const training_forecast tight = it.forecast({{device, host}});
-  CAPTURE(host.count(), tight.why_not);
-  CHECK(tight.fits);
-  const auto real = train(it, {{device, host}});
-  CHECK(real);
-  std::uint64_t apart = real ? difference(real->chunks, found.need.chunks) : frame.count();
-  if (host != bytes{} && train(it, {{device, host - frame}})) apart += frame.count();
-  if (train(it, {{roomy.smallest_device - frame, plenty}})) apart += frame.count();
-  CHECK(apart == 0);
-  return apart;
+  CAPTURE(seed, it.ranks);
+  return lone_plans::bytes_apart(it, it.each, dice, false);
 }
 
 }  // namespace rank_plans

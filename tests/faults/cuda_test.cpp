@@ -2,10 +2,10 @@
 #include <chunkmem/manager/manager.hpp>
 #include <support/catch.hpp>
 #include <support/fake_device.hpp>
+#include <support/refusal.hpp>
 #include <support/sanitized.hpp>
 #include <support/toy_trainer.hpp>
 
-#include <array>
 #include <cstdint>
 #include <iostream>
 #include <optional>
@@ -158,12 +158,7 @@ std::uint64_t calls_of_a_run()
 template <class Work>
 std::string cause_of(Work work)
 {
-  try {
-    work();
-  } catch (const cm::device_error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
+  return support::refusal<cm::device_error>(work);
 }
 
 /// Every way into a manager says the first cause, and the device hears of none of it.

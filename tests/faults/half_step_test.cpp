@@ -14,6 +14,7 @@
 #include <chunkmem/tensor/dtype.hpp>
 #include <support/catch.hpp>
 #include <support/chosen_gradient.hpp>
+#include <support/refusal.hpp>
 #include <support/sanitized.hpp>
 
 #include <cstddef>
@@ -291,14 +292,7 @@ TEST_CASE("a half-done step says what to do, and a rehearsal in between changes 
   it.train(1);
   it.cut_short();
   const double norm = it.optimizer->progress().norm;
-  const auto says = [&](auto call) {
-    try {
-      call();
-    } catch (const cm::usage_error& refused) {
-      return std::string{refused.what()};
-    }
-    return std::string{};
-  };
+  const auto says = [&](auto call) { return support::refusal<cm::usage_error>(call); };
   support::memory_folder folder;
   const std::string rest =
       " while an optimizer step is half done (call step again; over one rank a load outside of the iteration ends it "

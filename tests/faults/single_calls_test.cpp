@@ -30,7 +30,6 @@ namespace single_calls_test {
 
 namespace cm = chunkmem;
 using namespace cm::literals;
-using support::fault_point;
 using support::fault_source;
 using backend = support::faulty<cm::backend::host_arena>;
 using manager = cm::manager<backend, support::chosen_gradient>;

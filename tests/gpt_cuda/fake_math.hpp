@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <concepts>
-#include <cstddef>
 #include <cstdint>
 #include <stdexcept>
 #include <vector>

@@ -6,7 +6,6 @@
 #include <support/catch.hpp>
 
 #include <cmath>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

@@ -12,7 +12,6 @@
 #include <memory>
 #include <stdexcept>
 #include <type_traits>
-#include <utility>
 
 namespace gpu {
 

@@ -10,7 +10,6 @@
 #include <iostream>
 #include <string>
 #include <utility>
-#include <vector>
 
 /// What programs that want a GPU share: whether there is one, and records of what they measured on it.
 namespace gpu {

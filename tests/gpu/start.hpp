@@ -3,9 +3,6 @@
 
 #include <chunkmem/backend/stream_backend.hpp>
 
-#include <cstddef>
-#include <cstdint>
-
 struct CUstream_st;  // cudaStream_t is a pointer to it
 
 /// What nvcc makes for tests and benches. The *_kernels.cu of this folder define it, so that whatever has a manager is

@@ -3,6 +3,7 @@
 
 #include <conformance/file_folder.hpp>
 #include <support/catch.hpp>
+#include <support/refusal.hpp>
 #include <support/simulated_folder.hpp>
 
 #include <cerrno>
@@ -99,16 +100,10 @@ TEST_CASE("a file that takes or gives nothing, or more than there is, is an erro
     CHECK_NOTHROW(io::read_all(file, 0, {}));
   }
   odd_file nothing;
-  try {
-    io::write_all(nothing, std::span<const std::byte>{room}, "weights");
-  } catch (const io_error& failed) {
-    CHECK_THAT(failed.what(), ContainsSubstring("writing weights failed"));
-  }
-  try {
-    io::read_all(nothing, 7, std::span{room}, "weights");
-  } catch (const io_error& failed) {
-    CHECK_THAT(failed.what(), ContainsSubstring("reading weights failed at byte 7"));
-  }
+  CHECK_THAT(support::refusal<io_error>([&] { io::write_all(nothing, std::span<const std::byte>{room}, "weights"); }),
+             ContainsSubstring("writing weights failed"));
+  CHECK_THAT(support::refusal<io_error>([&] { io::read_all(nothing, 7, std::span{room}, "weights"); }),
+             ContainsSubstring("reading weights failed at byte 7"));
   odd_file whole{8};
   CHECK_NOTHROW(io::write_all(whole, std::span<const std::byte>{room}));
   CHECK_NOTHROW(io::read_all(whole, 0, std::span{room}));

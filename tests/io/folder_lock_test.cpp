@@ -3,14 +3,13 @@
 
 #include <support/catch.hpp>
 #include <support/forked_child.hpp>
+#include <support/temporary_folder.hpp>
 
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
-#include <system_error>
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -27,23 +26,7 @@ namespace {
 
 constexpr const char* lock_file = "/.chunkmem-lock";
 
-class temporary_folder {
- public:
-  temporary_folder() : path_{(std::filesystem::temp_directory_path() / "chunkmem-XXXXXX").string()}
-  {
-    REQUIRE(::mkdtemp(path_.data()) != nullptr);
-  }
-  temporary_folder(const temporary_folder&) = delete;
-  ~temporary_folder()
-  {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  [[nodiscard]] const std::string& path() const noexcept { return path_; }
-
- private:
-  std::string path_;
-};
+using support::temporary_folder;
 
 /// Why a folder is not locked; empty: it is
 std::string refusal(io::posix_folder& folder, int* number = nullptr)

@@ -3,12 +3,11 @@
 
 #include <conformance/file_folder.hpp>
 #include <support/catch.hpp>
+#include <support/refusal.hpp>
+#include <support/temporary_folder.hpp>
 
 #include <cerrno>
-#include <cstdlib>
-#include <filesystem>
 #include <string>
-#include <system_error>
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -22,33 +21,11 @@ using conformance::detail::make_file;
 
 namespace {
 
-class temporary_folder {
- public:
-  temporary_folder() : path_{(std::filesystem::temp_directory_path() / "chunkmem-XXXXXX").string()}
-  {
-    REQUIRE(::mkdtemp(path_.data()) != nullptr);
-  }
-  temporary_folder(const temporary_folder&) = delete;
-  ~temporary_folder()
-  {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  [[nodiscard]] const std::string& path() const noexcept { return path_; }
-  [[nodiscard]] std::string operator/(const std::string& name) const { return path_ + '/' + name; }
-
- private:
-  std::string path_;
-};
+using support::temporary_folder;
 
 std::string refusal(const io::posix_folder& folder, const std::string& name)
 {
-  try {
-    (void)folder.open_own(name);
-    return "";
-  } catch (const io_error& failed) {
-    return failed.what();
-  }
+  return support::refusal<io_error>([&] { (void)folder.open_own(name); });
 }
 
 }  // namespace

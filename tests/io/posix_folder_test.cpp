@@ -5,16 +5,15 @@
 #include <support/catch.hpp>
 #include <support/forked_child.hpp>
 #include <support/short_files.hpp>
+#include <support/temporary_folder.hpp>
 
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -34,26 +33,7 @@ using conformance::detail::text_of;
 
 namespace {
 
-/// A folder of its own for each case, gone at its end.
-class temporary_folder {
- public:
-  temporary_folder()
-  {
-    std::string name = (std::filesystem::temp_directory_path() / "chunkmem-XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    top_ = name;
-  }
-  temporary_folder(const temporary_folder&) = delete;
-  ~temporary_folder()
-  {
-    std::error_code ignored;
-    std::filesystem::remove_all(top_, ignored);
-  }
-  [[nodiscard]] std::string operator/(const std::string& name) const { return (top_ / name).string(); }
-
- private:
-  std::filesystem::path top_;
-};
+using support::temporary_folder;
 
 mode_t mode_of(const std::string& path)
 {

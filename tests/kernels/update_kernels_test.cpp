@@ -4,9 +4,6 @@
 #include <support/catch.hpp>
 #include <support/sanitized.hpp>
 
-#include <cmath>
-#include <limits>
-
 namespace update_kernels_test {
 
 using namespace kernels;

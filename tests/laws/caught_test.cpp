@@ -68,11 +68,12 @@ TEST_CASE("each family has eight wrong policies or more, and its laws name the m
         std::count_if(all.begin(), all.end(), [](const laws::verdict& one) { return one.is_caught(); }));
     std::cout << std::left << std::setw(13) << each.name << std::right << std::setw(3) << of_family << " of "
               << std::setw(2) << all.size() << " wrong policies are caught\n";
-    for (const laws::verdict& one : all)
-      std::cout << "  " << (one.is_caught() ? "" : "NOT CAUGHT: ") << one.policy << ": "
-                << one.said.substr(0, one.said.find('\n')) << '\n';
+    for (const laws::verdict& one : all) {
+      CAPTURE(one.policy, one.law, one.said);
+      CHECK(one.is_caught());
+      std::cout << "  " << one.policy << ": " << one.said.substr(0, one.said.find('\n')) << '\n';
+    }
     CHECK(all.size() >= least_of_family);
-    CHECK(of_family == all.size());
     caught += of_family;
     total += all.size();
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <support/catch.hpp>
+#include <chunkmem/core/version.hpp>
 
 #include <cstdint>
 #include <string>
@@ -46,13 +46,5 @@ template <class Policy>
 
 /// Allocations of this program so far; see caught_test.cpp.
 [[nodiscard]] std::uint64_t allocations_so_far();
-
-inline void expect_all_caught(const verdicts& all)
-{
-  for (const verdict& each : all) {
-    CAPTURE(each.policy, each.law, each.said);
-    CHECK(each.is_caught());
-  }
-}
 
 }  // namespace laws

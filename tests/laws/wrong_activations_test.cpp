@@ -153,11 +153,6 @@ TEST_CASE("the laws of planners of activations hold for a prefix that leaves", "
   conformance::activation_planner_laws<prefix>();
 }
 
-TEST_CASE("the laws of planners of activations name the mistake of each wrong planner", "[laws][activation]")
-{
-  laws::expect_all_caught(laws::wrong_activations());
-}
-
 }  // namespace wrong_activations_test
 
 const laws::verdicts& laws::wrong_activations()

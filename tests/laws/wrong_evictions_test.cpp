@@ -219,11 +219,6 @@ TEST_CASE("the laws of eviction hold for the least that the concept asks, which 
   conformance::eviction_policy_laws<lowest_id>({}, laws::allocations_so_far);
 }
 
-TEST_CASE("the laws of eviction name the mistake of each wrong policy", "[laws][eviction]")
-{
-  laws::expect_all_caught(laws::wrong_evictions());
-}
-
 }  // namespace wrong_evictions_test
 
 const laws::verdicts& laws::wrong_evictions()

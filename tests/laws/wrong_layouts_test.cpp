@@ -223,11 +223,6 @@ TEST_CASE("the laws of layouts hold for one chunk after the other", "[laws][layo
   conformance::chunk_layout_laws<in_order>();
 }
 
-TEST_CASE("the laws of layouts name the mistake of each wrong layout", "[laws][layout]")
-{
-  laws::expect_all_caught(laws::wrong_layouts());
-}
-
 }  // namespace wrong_layouts_test
 
 const laws::verdicts& laws::wrong_layouts()

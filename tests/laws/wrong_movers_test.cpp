@@ -157,11 +157,6 @@ TEST_CASE("the laws of movers hold for one that encodes, and decodes what it tak
   conformance::chunk_mover_laws<turns_bytes_over>();
 }
 
-TEST_CASE("the laws of movers name the mistake of each wrong mover", "[laws][mover]")
-{
-  laws::expect_all_caught(laws::wrong_movers());
-}
-
 }  // namespace wrong_movers_test
 
 const laws::verdicts& laws::wrong_movers()

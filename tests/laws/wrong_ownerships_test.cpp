@@ -288,11 +288,6 @@ TEST_CASE("the laws of ownership hold for ours, and no answer of theirs allocate
                                                  laws::allocations_so_far) == "");
 }
 
-TEST_CASE("the laws of ownership name the mistake of each wrong ownership", "[laws][ownership]")
-{
-  laws::expect_all_caught(laws::wrong_ownerships());
-}
-
 }  // namespace wrong_ownerships_test
 
 const laws::verdicts& laws::wrong_ownerships()

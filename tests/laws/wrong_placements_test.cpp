@@ -171,11 +171,6 @@ TEST_CASE("the laws of placement hold for the first states that fit", "[laws][pl
   conformance::profiled_placement_laws<first_that_fit>();
 }
 
-TEST_CASE("the laws of placement name the mistake of each wrong policy", "[laws][placement]")
-{
-  laws::expect_all_caught(laws::wrong_placements());
-}
-
 }  // namespace wrong_placements_test
 
 const laws::verdicts& laws::wrong_placements()

@@ -159,11 +159,6 @@ TEST_CASE("the laws of sinks hold for the last events", "[laws][sink]")
   conformance::recalling_sink_laws(last_events{});
 }
 
-TEST_CASE("the laws of sinks name the mistake of each wrong sink", "[laws][sink]")
-{
-  laws::expect_all_caught(laws::wrong_sinks());
-}
-
 }  // namespace wrong_sinks_test
 
 const laws::verdicts& laws::wrong_sinks()

@@ -14,7 +14,6 @@
 #include <map>
 #include <set>
 #include <string_view>
-#include <type_traits>
 #include <vector>
 
 namespace checked_bytes_test {

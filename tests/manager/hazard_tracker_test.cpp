@@ -13,8 +13,6 @@
 
 #include <algorithm>
 #include <map>
-#include <memory>
-#include <stdexcept>
 #include <string>
 #include <vector>
 

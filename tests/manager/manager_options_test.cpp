@@ -9,6 +9,7 @@
 #include <support/any_manager.hpp>
 #include <support/catch.hpp>
 #include <support/own_policies.hpp>
+#include <support/refusal.hpp>
 #include <support/toy_trainer.hpp>
 
 #include <cstdint>
@@ -147,12 +148,7 @@ TEST_CASE("a layout that cannot be searched says so", "[manager]")
   memory mem{{.device_capacity = 64_MiB, .host_capacity = 1_GiB}};
   cm::manager<memory, support::one_each_layout> m{mem, {.chunk_bytes = least_waste_chunks}};
   m.add<float>({256}, role::parameter);
-  std::string said;
-  try {
-    m.seal();
-  } catch (const config_error& refused) {
-    said = refused.what();
-  }
+  const std::string said = support::refusal<config_error>([&] { m.seal(); });
   CHECK(said.rfind("chunkmem: this layout cannot be searched", 0) == 0);
   cm::manager<memory, support::one_each_layout> named{mem, {.chunk_bytes = 4_KiB}};
   named.add<float>({256}, role::parameter);

@@ -5,11 +5,11 @@
 #include <chunkmem/tensor/tensor_rules.hpp>
 
 #include <support/catch.hpp>
+#include <support/refusal.hpp>
 
 #include <algorithm>
 #include <cstdint>
 #include <new>
-#include <string>
 #include <vector>
 
 namespace rehearsal_scratch_test {
@@ -161,12 +161,8 @@ TEST_CASE("mistakes that the rules know are found in a rehearsal", "[manager]")
   set_up it;
   it.log.begin(it.tensors);
   const std::uint32_t held = it.log.acquire(slot_id{0}, entry_kind::write);
-  try {
-    it.log.drop(slot_id{0});
-    FAIL("a pinned tensor was dropped");
-  } catch (const usage_error& refused) {
-    CHECK_THAT(refused.what(), ContainsSubstring("tensor 0 (value) is compute and cannot drop"));
-  }
+  CHECK_THAT(support::refusal<usage_error>([&] { it.log.drop(slot_id{0}); }),
+             ContainsSubstring("tensor 0 (value) is compute and cannot drop"));
   CHECK(it.log.record().size() == 1);
   it.log.drop(slot_id{3});  // has no bytes: written down, since a step does so each time
   CHECK(it.log.record().size() == 2);

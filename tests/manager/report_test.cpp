@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
-#include <set>
 #include <sstream>
 #include <string>
 

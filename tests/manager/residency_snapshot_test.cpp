@@ -12,7 +12,6 @@
 #include <support/oracles/dice.hpp>
 
 #include <algorithm>
-#include <memory>
 #include <new>
 #include <optional>
 #include <stdexcept>

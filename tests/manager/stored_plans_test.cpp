@@ -7,6 +7,7 @@
 #include <chunkmem/transfer/plan_text.hpp>
 #include <chunkmem/transfer/planned.hpp>
 #include <support/catch.hpp>
+#include <support/refusal.hpp>
 #include <support/toy_trainer.hpp>
 
 #include <cstdint>
@@ -107,12 +108,7 @@ transfer::iteration_plan plan_from(const std::string& text)
 
 std::string refusal(run& next, const transfer::iteration_plan& plan)
 {
-  try {
-    next.m.use_plan(plan);
-  } catch (const config_error& refused) {
-    return refused.what();
-  }
-  return {};
+  return support::refusal<config_error>([&] { next.m.use_plan(plan); });
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <support/catch.hpp>
 #include <support/fake_device.hpp>
 #include <support/kernel_launcher.hpp>
+#include <support/refusal.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -129,12 +130,7 @@ std::vector<std::byte> after_steps(int count)
 
 std::string refusal_of(model& it, const std::function<void()>& step)
 {
-  try {
-    (void)it.m.capture(step);
-  } catch (const cm::usage_error& refused) {
-    return refused.what();
-  }
-  return "it was captured";
+  return support::refusal<cm::usage_error>([&] { (void)it.m.capture(step); });
 }
 
 }  // namespace

@@ -12,7 +12,6 @@
 #include <support/oracles/dice.hpp>
 #include <support/sanitized.hpp>
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>

@@ -20,7 +20,6 @@
 #include <limits>
 #include <optional>
 #include <stdexcept>
-#include <utility>
 #include <vector>
 
 namespace split_updates_test {

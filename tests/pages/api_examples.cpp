@@ -31,7 +31,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <iostream>
-#include <span>
 #include <sstream>
 #include <string>
 #include <utility>

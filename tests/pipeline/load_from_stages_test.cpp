@@ -15,7 +15,6 @@
 #include <support/managed_weights.hpp>
 #include <support/memory_folder.hpp>
 
-#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <span>

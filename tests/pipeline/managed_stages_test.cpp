@@ -9,6 +9,7 @@
 
 #include <support/catch.hpp>
 #include <support/managed_weights.hpp>
+#include <support/refusal.hpp>
 #include <support/sanitized.hpp>
 
 #include "schedule_runs.hpp"
@@ -441,11 +442,7 @@ TEST_CASE("a stage without a gradient takes the step of the others, and one with
       const auto scope = layers.m().iteration();
       const optimizer::step_options options{.learning_rate = 0.5F, .skip_nonfinite = needs_norm};
       const auto take = [&] { return steps.take(layers.m(), sgd, options, on_this_thread, number); };
-      try {
-        (void)take();
-      } catch (const usage_error& refused) {
-        said[here.stage()] += refused.what();
-      }
+      said[here.stage()] += support::refusal<usage_error>([&] { (void)take(); });
       if (here.stage() == 0) layers.set_gradient(0, vector_type(width * width, 1));
       if (needs_norm) steps.begin(layers.m(), sgd, options, number);
       updated[here.stage()] += take() == optimizer::step_result::updated ? 1 : 0;
@@ -530,12 +527,10 @@ TEST_CASE("copies of a weight that stages filled with other values are found", "
     for (const float last : {-0.0F, 0.0F}) {
       if (has_copy)
         for (float& it : layers.m().acquire(*copy, access::write).span()) it = here.stage() == 2 ? last : 0.0F;
-      try {
+      said[here.stage()] += support::refusal<usage_error>([&] {
         steps.expect_equal_copies(layers.m(), copy);
         ++passed[here.stage()];
-      } catch (const usage_error& refused) {
-        said[here.stage()] += refused.what();
-      }
+      });
     }
   });
   for (const std::string& it : said)

@@ -10,13 +10,13 @@
 
 #include <support/catch.hpp>
 #include <support/managed_weights.hpp>
+#include <support/refusal.hpp>
 
 #include "schedule_runs.hpp"
 
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -29,7 +29,6 @@ using Catch::Matchers::ContainsSubstring;
 using chunkmem::pipeline::schedule;  // not that of a manager
 using support::managed_layers;
 using support::manager_of_layers;
-using support::vector_type;
 using support::width;
 
 namespace {
@@ -65,16 +64,7 @@ struct one_weight {
   }
 };
 
-/// What a call says that refuses, or nothing.
-std::string refusal(call_ref<void()> call)
-{
-  try {
-    call();
-  } catch (const error& refused) {
-    return refused.what();
-  }
-  return {};
-}
+using support::refusal;
 
 /// Two stages, each with one weight. @param work   `work(place, weight, steps)`
 using work_of_stage = call_ref<void(thread_stages::place&, one_weight&, stage_step<collective::local_threads>&)>;

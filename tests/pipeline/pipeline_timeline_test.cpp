@@ -13,7 +13,6 @@
 
 #include <cstdint>
 #include <limits>
-#include <vector>
 
 namespace pipeline_timeline_test {
 

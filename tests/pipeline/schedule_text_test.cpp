@@ -6,6 +6,7 @@
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>
 #include <support/oracles/random_schedule.hpp>
+#include <support/refusal.hpp>
 
 #include "schedule_runs.hpp"
 
@@ -41,12 +42,7 @@ std::string replaced(std::string text, std::string_view before, std::string_view
 template <class Error>
 std::string refusal_of(const std::string& text)
 {
-  try {
-    (void)read(text);
-  } catch (const Error& refused) {
-    return refused.what();
-  }
-  return "accepted";
+  return support::refusal<Error>([&] { (void)read(text); });
 }
 
 }  // namespace

@@ -28,7 +28,6 @@
 #include <deque>
 #include <fstream>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <utility>

@@ -11,7 +11,6 @@
 #include "schedule_runs.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <vector>

@@ -6,6 +6,7 @@
 #include <conformance/placement_policy.hpp>
 #include <support/catch.hpp>
 #include <support/own_policies.hpp>
+#include <support/refusal.hpp>
 
 #include <cstddef>
 #include <string>
@@ -97,12 +98,10 @@ TEST_CASE("fixed_split refuses what does not lie on the device as a whole, with 
   std::vector<tier> tiers(1);
   const placement::fixed_split all{.device_share = 1.0};
   CHECK_NOTHROW(all.assign({1'150_B, 1'000_B, 50_B, true, states}, tiers));
-  try {
-    all.assign({1'149_B, 1'000_B, 50_B, true, states}, tiers);
-    FAIL("it was placed");
-  } catch (const config_error& refused) {
-    CHECK(std::string{refused.what()}.find("needs 1150 B") != std::string::npos);
-  }
+  CHECK_THAT(support::refusal<config_error>([&] {
+               all.assign({1'149_B, 1'000_B, 50_B, true, states}, tiers);
+             }),
+             Catch::Matchers::ContainsSubstring("needs 1150 B"));
 }
 
 }  // namespace fixed_split_test

@@ -8,7 +8,6 @@
 #include <support/catch.hpp>
 
 #include <cstdint>
-#include <numeric>
 
 namespace own_chunks_test {
 

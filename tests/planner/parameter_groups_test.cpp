@@ -15,7 +15,6 @@ namespace parameter_groups_test {
 
 using namespace chunkmem;
 using namespace chunkmem::planner;
-using workload::transformer_operator;
 
 TEST_CASE("groups hold every parameter once, and a pass has the FLOP of its model", "[planner]")
 {

@@ -5,7 +5,6 @@
 
 #include "tiny_plan.hpp"
 
-#include <cstdint>
 #include <limits>
 #include <optional>
 #include <string>

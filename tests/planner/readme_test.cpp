@@ -11,8 +11,6 @@
 
 #include "tiny_plan.hpp"
 
-#include <stdexcept>
-
 namespace readme_test {
 
 namespace cm = chunkmem;

@@ -18,7 +18,6 @@
 #include <fstream>
 #include <map>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <vector>
 

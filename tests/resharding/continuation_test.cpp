@@ -8,6 +8,7 @@
 #include <chunkmem/checkpoint/save.hpp>
 #include <support/catch.hpp>
 #include <support/memory_folder.hpp>
+#include <support/refusal.hpp>
 
 #include <array>
 #include <cstdint>
@@ -115,12 +116,7 @@ void run_as(const row& it)
 /// @return   what differs, or nothing
 std::string run(const row& it)
 {
-  try {
-    it[0] == 0 ? run_as<float>(it) : run_as<cm::bf16>(it);
-    return {};
-  } catch (const std::exception& failed) {
-    return failed.what();
-  }
+  return support::refusal<std::exception>([&] { it[0] == 0 ? run_as<float>(it) : run_as<cm::bf16>(it); });
 }
 
 row random_row(std::mt19937_64& random)

@@ -8,8 +8,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
-#include <span>
 #include <vector>
 
 /// Trainings in which weights miss updates, and Adam as PyTorch counts it: each weight counts its own updates. Written

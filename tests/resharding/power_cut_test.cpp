@@ -10,7 +10,6 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace power_cut_test {

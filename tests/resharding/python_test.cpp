@@ -14,7 +14,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>

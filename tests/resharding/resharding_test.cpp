@@ -8,11 +8,11 @@
 #include <support/catch.hpp>
 #include <support/every_policy.hpp>
 #include <support/memory_folder.hpp>
+#include <support/refusal.hpp>
 #include <support/train_on_ranks.hpp>
 
 #include <algorithm>
 #include <array>
-#include <concepts>
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
@@ -21,7 +21,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -89,7 +88,7 @@ std::string on_ranks(const job& wanted, const policies& chosen, const cm::optimi
   using model_type = support::ranks::chosen_model<Ownership>;
   std::vector<std::string> said(wanted.ranks);
   cm::sharding::thread_ranks{wanted.ranks, wanted.of_node}.run([&](cm::sharding::thread_ranks::place& here) {
-    try {
+    said[here.rank()] = support::complaint_of([&] {
       cm::backend::host_arena memory{
           {.device_capacity = wanted.frame_bytes() * wanted.frames, .host_capacity = wanted.frame_bytes() * 256}};
       model_type model{memory,
@@ -102,10 +101,8 @@ std::string on_ranks(const job& wanted, const policies& chosen, const cm::optimi
                        support::every_transfer{chosen.transfer}};
       support::ranks::one_of_many<Element, model_type, cm::optimizer::adam> trainer{model, kernel, wanted, values};
       work(model, trainer);
-      said[here.rank()] = trainer.complaint;
-    } catch (const std::exception& failed) {
-      said[here.rank()] = failed.what();
-    }
+      return trainer.complaint;
+    });
   });
   const auto found = std::ranges::find_if(said, [](const std::string& it) { return !it.empty(); });
   return found == said.end() ? std::string{} : *found;

@@ -3,7 +3,6 @@
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/local_threads.hpp>
-#include <chunkmem/collective/ordered_sum.hpp>
 #include <chunkmem/core/call_ref.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/adam.hpp>
@@ -129,15 +128,7 @@ class undisturbed {
   std::vector<double> norms;
 
  private:
-  std::vector<std::vector<Element>> now()
-  {
-    std::vector<std::vector<Element>> result;
-    for (const auto& it : tensors.weights) {
-      const auto pin = m.acquire(it, cm::access::read);
-      result.emplace_back(pin.span().begin(), pin.span().end());
-    }
-    return result;
-  }
+  std::vector<std::vector<Element>> now() { return support::ranks::values_of(m, tensors.weights); }
   void step(const job& how, std::uint32_t number)
   {
     {
@@ -157,37 +148,8 @@ class undisturbed {
         support::ranks::write_gradient(to.data(), weight.data(), to.size(), adds || visit > 0, index, rank, batch,
                                        number, visit);
     };
-    std::vector<Element> all(weight.size());
-    for (std::uint32_t batch = 0; batch < (how.adds_each() ? how.micro_batches : 1); ++batch) {
-      std::vector<std::vector<Element>> of_rank(how.ranks, std::vector<Element>(weight.size()));
-      for (std::uint32_t rank = 0; rank < how.ranks; ++rank) {
-        if (how.adds_each())
-          add(of_rank[rank], rank, batch, false);
-        else
-          for (std::uint32_t each = 0; each < how.micro_batches; ++each) add(of_rank[rank], rank, each, each > 0);
-      }
-      const std::vector<Element> sum = in_nodes(how, of_rank);
-      for (std::size_t i = 0; i < sum.size(); ++i)
-        all[i] = batch == 0 ? sum[i] : cm::round_to<Element>(cm::to_float(all[i]) + cm::to_float(sum[i]));
-    }
+    const std::vector<Element> all = support::ranks::gradient_over_ranks<Element>(how, weight.size(), add);
     std::ranges::copy(all, m.gradient(tensors.weights[index]).span().begin());
-  }
-  [[nodiscard]] static std::vector<Element> in_nodes(const job& how, const std::vector<std::vector<Element>>& of_rank)
-  {
-    const std::uint32_t of_node = how.of_node == 0 ? how.ranks : how.of_node;
-    std::vector<std::vector<Element>> of_nodes;
-    for (std::uint32_t first = 0; first < how.ranks; first += of_node)
-      of_nodes.push_back(added({of_rank.begin() + first, of_rank.begin() + first + of_node}, how.scale));
-    return of_nodes.size() == 1 ? of_nodes[0] : added(of_nodes, 1);
-  }
-  [[nodiscard]] static std::vector<Element> added(const std::vector<std::vector<Element>>& all, float scale)
-  {
-    std::vector<const std::byte*> places;
-    for (const auto& it : all) places.push_back(reinterpret_cast<const std::byte*>(it.data()));
-    std::vector<Element> sum(all[0].size());
-    cm::collective::add_in_order(reinterpret_cast<std::byte*>(sum.data()), places,
-                                 cm::bytes{sum.size() * sizeof(Element)}, {cm::dtype_of<Element>, scale});
-    return sum;
   }
 };
 

@@ -22,6 +22,7 @@
 #include <support/catch.hpp>
 #include <support/memory_folder.hpp>
 #include <support/rank_threads.hpp>
+#include <support/refusal.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -30,7 +31,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <optional>
 #include <span>
 #include <sstream>
 #include <stdexcept>
@@ -183,7 +183,7 @@ folders_type train_on_ranks(const phase& now, const folders_type& from, training
   const cm::collective::thread_group group{now.ranks, {}};
   const cm::sharding::zero kinds[] = {cm::sharding::zero_1, cm::sharding::zero_2, cm::sharding::zero_3};
   support::on_ranks(now.ranks, [&](std::uint32_t rank) {
-    try {
+    said[rank] = support::refusal<std::exception>([&] {
       const cm::bytes frame{now.ranks * std::uint64_t{16'384}};
       arena memory{{.device_capacity = 40 * frame, .host_capacity = 40 * frame}};
       threads here{group, cm::rank_id{rank}};
@@ -213,9 +213,7 @@ folders_type train_on_ranks(const phase& now, const folders_type& from, training
       own.compare(twin);
       (void)cm::checkpoint::save(m, to[0]);
       if (rank == 0) wanted = twin;
-    } catch (const std::exception& failed) {
-      said[rank] = failed.what();
-    }
+    });
   });
   for (const std::string& it : said) expect(it.empty(), it);
   return to;
@@ -294,7 +292,7 @@ std::string train(const std::vector<phase>& history, training& wanted)
 {
   folders_type folders;
   bool is_on_device = false;
-  try {
+  return support::refusal<std::exception>([&] {
     for (const phase& now : history) {
       if (now.where == place::ranks && folders.size() > 1) folders = train_alone({}, folders, wanted);
       is_on_device = now.where == place::device;
@@ -306,10 +304,7 @@ std::string train(const std::vector<phase>& history, training& wanted)
       }
     }
     if (!is_on_device) (void)train_alone({}, folders, wanted);
-  } catch (const std::exception& failed) {
-    return failed.what();
-  }
-  return {};
+  });
 }
 
 /// @return   how many were equal

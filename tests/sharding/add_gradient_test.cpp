@@ -5,7 +5,6 @@
 
 #include <support/catch.hpp>
 
-#include <cstdint>
 #include <vector>
 
 namespace add_gradient_test {

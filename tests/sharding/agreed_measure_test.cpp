@@ -11,6 +11,7 @@
 #include <support/catch.hpp>
 #include <support/count_allocations.hpp>
 #include <support/rank_threads.hpp>
+#include <support/refusal.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -19,6 +20,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -72,45 +74,56 @@ struct gradients {
   }
 };
 
+/// How a rank's measure differs from that of one rank, or nothing.
+std::string difference(const gradient_measure& found, const gradient_measure& wanted)
+{
+  std::string result;
+  if (std::bit_cast<std::uint64_t>(found.squares) != std::bit_cast<std::uint64_t>(wanted.squares)) result += "squares ";
+  if (std::bit_cast<std::uint64_t>(found.magnitudes) != std::bit_cast<std::uint64_t>(wanted.magnitudes))
+    result += "magnitudes ";
+  if (std::bit_cast<std::uint32_t>(found.largest) != std::bit_cast<std::uint32_t>(wanted.largest)) result += "largest ";
+  if (found.finite != wanted.finite) result += "finite ";
+  return result;
+}
+/// What `work(rank, its communicator)` gives on ranks that are threads, together.
+template <class Work>
+std::string of_all_ranks(std::uint32_t ranks, Work work)
+{
+  std::vector<std::string> complaints(ranks);
+  const collective::thread_group group{ranks, {}};
+  support::on_ranks(ranks, [&](std::uint32_t rank) {
+    complaints[rank] = support::complaint_of([&] {
+      collective::local_threads here{group, rank_id{rank}};
+      return work(rank, here);
+    });
+  });
+  return std::accumulate(complaints.begin(), complaints.end(), std::string{});
+}
+
 template <class Element>
 std::string complaint(const gradients<Element>& all, std::uint32_t ranks)
 {
   const gradient_measure wanted = all.plain();
-  std::vector<std::string> complaints(ranks);
-  const collective::thread_group group{ranks, {}};
-  support::on_ranks(ranks, [&](std::uint32_t rank) {
-    try {
-      collective::local_threads here{group, rank_id{rank}};
-      unit_plan<append_layout> plan;
-      for (const auto& it : all.of_tensor) plan.add(dtype_of<Element>, group_id{0}, true, it.size());
-      plan.seal(bytes{std::uint64_t{ranks} * 4096 * 4 * 2}, ranks);
-      auto own = all.shares(plan, rank_id{rank});
-      agreed_measure measure;
-      for (int again = 0; again < 2; ++again) {
-        measure.begin(here, plan.tensors(), [&](std::uint32_t index) { return all.is_there[index]; });
-        for (std::uint32_t index = 0; index < plan.units().size(); ++index) {
-          auto& share = own[index];
-          measure.take(plan, here.rank(), index, dtype_of<Element>, reinterpret_cast<const std::byte*>(share.data()),
-                       on_this_thread);
-          if (again != 0) std::ranges::fill(share, round_to<Element>(3.0F));  // as an early update in place
-          measure.add(here, plan, index);
-        }
-        const gradient_measure found = measure.total();
-        if (std::bit_cast<std::uint64_t>(found.squares) != std::bit_cast<std::uint64_t>(wanted.squares))
-          complaints[rank] += "squares ";
-        if (std::bit_cast<std::uint64_t>(found.magnitudes) != std::bit_cast<std::uint64_t>(wanted.magnitudes))
-          complaints[rank] += "magnitudes ";
-        if (std::bit_cast<std::uint32_t>(found.largest) != std::bit_cast<std::uint32_t>(wanted.largest))
-          complaints[rank] += "largest ";
-        if (found.finite != wanted.finite) complaints[rank] += "finite ";
+  return of_all_ranks(ranks, [&](std::uint32_t rank, collective::local_threads& here) {
+    unit_plan<append_layout> plan;
+    for (const auto& it : all.of_tensor) plan.add(dtype_of<Element>, group_id{0}, true, it.size());
+    plan.seal(bytes{std::uint64_t{ranks} * 4096 * 4 * 2}, ranks);
+    auto own = all.shares(plan, rank_id{rank});
+    agreed_measure measure;
+    std::string result;
+    for (int again = 0; again < 2; ++again) {
+      measure.begin(here, plan.tensors(), [&](std::uint32_t index) { return all.is_there[index]; });
+      for (std::uint32_t index = 0; index < plan.units().size(); ++index) {
+        auto& share = own[index];
+        measure.take(plan, here.rank(), index, dtype_of<Element>, reinterpret_cast<const std::byte*>(share.data()),
+                     on_this_thread);
+        if (again != 0) std::ranges::fill(share, round_to<Element>(3.0F));  // as an early update in place
+        measure.add(here, plan, index);
       }
-    } catch (const std::exception& failed) {
-      complaints[rank] = failed.what();
+      result += difference(measure.total(), wanted);
     }
+    return result;
   });
-  std::string result;
-  for (const std::string& it : complaints) result += it;
-  return result;
 }
 
 TEST_CASE("ranks measure what one rank measures, bit by bit", "[sharding]")
@@ -185,44 +198,29 @@ template <class Layout>
 std::string complaint_of(const mixed& all, std::uint32_t ranks)
 {
   const gradient_measure wanted = all.plain();
-  std::vector<std::string> complaints(ranks);
-  const collective::thread_group group{ranks, {}};
-  support::on_ranks(ranks, [&](std::uint32_t rank) {
-    try {
-      collective::local_threads here{group, rank_id{rank}};
-      unit_plan<Layout> plan;
-      for (const auto& it : all.tensors) plan.add(it.type, it.group, true, it.size);
-      plan.seal(bytes{std::uint64_t{ranks} * 4096 * 4}, ranks);
-      agreed_measure measure;
-      measure.begin(here, plan.tensors(), [&](std::uint32_t index) { return all.tensors[index].is_there; });
-      for (std::uint32_t index = 0; index < plan.units().size(); ++index) {
-        const sharding::unit& unit = plan.units()[index];
-        const std::uint64_t begin = plan.share_begin(index, rank_id{rank});
-        // padding
-        std::vector<float> own(plan.share_end(index, rank_id{rank}) - begin, std::numeric_limits<float>::quiet_NaN());
-        for (const auto& part : plan.parts(index, rank_id{rank}))
-          if (all.tensors[part.tensor].is_there)  // else it is undefined, too
-            std::copy_n(all.values[part.tensor].begin() + static_cast<std::ptrdiff_t>(part.first), part.elements,
-                        own.begin() + static_cast<std::ptrdiff_t>(part.begin - begin));
-        const auto bytes_of_share = mixed::bytes_of(unit.type, own.data(), own.size());
-        const bool has_any =
-            std::ranges::any_of(unit.tensors, [&](std::uint32_t tensor) { return all.tensors[tensor].is_there; });
-        measure.take(plan, here.rank(), index, unit.type, has_any ? bytes_of_share.data() : nullptr, on_this_thread);
-        measure.add(here, plan, index);
-      }
-      const gradient_measure found = measure.total();
-      if (std::bit_cast<std::uint64_t>(found.squares) != std::bit_cast<std::uint64_t>(wanted.squares))
-        complaints[rank] += "squares ";
-      if (std::bit_cast<std::uint64_t>(found.magnitudes) != std::bit_cast<std::uint64_t>(wanted.magnitudes))
-        complaints[rank] += "magnitudes ";
-      if (found.largest != wanted.largest || found.finite != wanted.finite) complaints[rank] += "largest or finite ";
-    } catch (const std::exception& failed) {
-      complaints[rank] = failed.what();
+  return of_all_ranks(ranks, [&](std::uint32_t rank, collective::local_threads& here) {
+    unit_plan<Layout> plan;
+    for (const auto& it : all.tensors) plan.add(it.type, it.group, true, it.size);
+    plan.seal(bytes{std::uint64_t{ranks} * 4096 * 4}, ranks);
+    agreed_measure measure;
+    measure.begin(here, plan.tensors(), [&](std::uint32_t index) { return all.tensors[index].is_there; });
+    for (std::uint32_t index = 0; index < plan.units().size(); ++index) {
+      const sharding::unit& unit = plan.units()[index];
+      const std::uint64_t begin = plan.share_begin(index, rank_id{rank});
+      // padding
+      std::vector<float> own(plan.share_end(index, rank_id{rank}) - begin, std::numeric_limits<float>::quiet_NaN());
+      for (const auto& part : plan.parts(index, rank_id{rank}))
+        if (all.tensors[part.tensor].is_there)  // else it is undefined, too
+          std::copy_n(all.values[part.tensor].begin() + static_cast<std::ptrdiff_t>(part.first), part.elements,
+                      own.begin() + static_cast<std::ptrdiff_t>(part.begin - begin));
+      const auto bytes_of_share = mixed::bytes_of(unit.type, own.data(), own.size());
+      const bool has_any =
+          std::ranges::any_of(unit.tensors, [&](std::uint32_t tensor) { return all.tensors[tensor].is_there; });
+      measure.take(plan, here.rank(), index, unit.type, has_any ? bytes_of_share.data() : nullptr, on_this_thread);
+      measure.add(here, plan, index);
     }
+    return difference(measure.total(), wanted);
   });
-  std::string result;
-  for (const std::string& it : complaints) result += it;
-  return result;
 }
 
 }  // namespace

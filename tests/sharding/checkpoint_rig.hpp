@@ -13,11 +13,11 @@
 
 #include <support/catch.hpp>
 #include <support/every_policy.hpp>
+#include <support/refusal.hpp>
 #include <support/train_on_ranks.hpp>
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -107,7 +107,7 @@ inline std::vector<std::string> said_on(const division& how, work_of_rank work)
   std::vector<std::string> said(how.ranks);
   cm::sharding::thread_ranks{how.ranks, how.of_node == 0 ? how.ranks : how.of_node}.run(
       [&](cm::sharding::thread_ranks::place& here) {
-        try {
+        said[here.rank()] = support::refusal<std::exception>([&] {
           arena memory{{.device_capacity = room, .host_capacity = room}};
           model_type model{memory,
                            here.process_groups(),
@@ -119,9 +119,7 @@ inline std::vector<std::string> said_on(const division& how, work_of_rank work)
                            support::every_transfer{"lookahead"}};
           declared<model_type> tensors{model};
           work(here.rank(), model, tensors);
-        } catch (const std::exception& failed) {
-          said[here.rank()] = failed.what();
-        }
+        });
       });
   return said;
 }

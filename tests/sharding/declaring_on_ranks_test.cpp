@@ -8,6 +8,7 @@
 
 #include <support/catch.hpp>
 #include <support/rank_threads.hpp>
+#include <support/refusal.hpp>
 
 #include <array>
 #include <cstddef>
@@ -110,11 +111,7 @@ TEST_CASE("ranks that cannot decide alike are told so before they move a byte", 
           {.sum_scale = is(4) ? 0.5F : 1.0F, .unit_bytes = bytes{is(7) ? 131'072U : 0U}}};
       (void)m.add<float>(is(5) ? shape{2, 2} : shape{is(2) ? 70'000U : 4U}, is(6) ? role::frozen : role::parameter,
                          group_id{is(3) ? 1U : 0U});
-      try {
-        const auto scope = m.iteration();
-      } catch (const usage_error& refused) {
-        said[rank] = refused.what();
-      }
+      said[rank] = support::refusal<usage_error>([&] { const auto scope = m.iteration(); });
     });
     INFO(difference);
     for (const std::string& it : said) {

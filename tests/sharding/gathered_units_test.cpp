@@ -10,7 +10,6 @@
 
 #include <cstdint>
 #include <set>
-#include <string>
 #include <utility>
 #include <vector>
 

@@ -21,6 +21,7 @@
 #include <support/failing.hpp>
 #include <support/memory_folder.hpp>
 #include <support/rank_threads.hpp>
+#include <support/refusal.hpp>
 #include <support/train_on_ranks.hpp>
 
 #include <cstdint>
@@ -29,7 +30,6 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -230,12 +230,10 @@ auto on_ranks(const setting& how, Work work)
   std::vector<std::string> said(ranks);
   const cm::collective::thread_group group{ranks, {}};
   support::on_ranks(ranks, [&](std::uint32_t rank) {
-    try {
+    said[rank] = support::refusal<std::exception>([&] {
       Trainer it{group, rank, how};
       found[rank].emplace(work(it));
-    } catch (const std::exception& failed) {
-      said[rank] = failed.what();
-    }
+    });
   });
   CHECK(said == std::vector<std::string>(ranks));
   REQUIRE((found[0] && found[1]));
@@ -246,12 +244,7 @@ auto on_ranks(const setting& how, Work work)
 template <class Work>
 std::string refusal(Work work)
 {
-  try {
-    work();
-  } catch (const cm::usage_error& refused) {
-    return refused.what();
-  }
-  return {};
+  return support::refusal<cm::usage_error>(work);
 }
 /// Weights after so many steps.
 std::vector<float> trained(const setting& how, std::uint32_t steps)
@@ -456,12 +449,7 @@ TEST_CASE("several micro-batches are refused before the first step where the nex
   for (const cm::sharding::zero& divided : stages) {
     const std::string said = on_ranks({.divided = divided}, [&](trainer& it) {
       it.fill();
-      try {
-        (void)it.m.iteration(2);
-      } catch (const cm::config_error& refused) {
-        return std::string{refused.what()};
-      }
-      return std::string{};
+      return support::refusal<cm::config_error>([&] { (void)it.m.iteration(2); });
     });
     CHECK(said.empty() == (divided != cm::sharding::zero_3));
     if (divided == cm::sharding::zero_3)

@@ -17,7 +17,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
-#include <iostream>
 #include <iterator>
 #include <random>
 #include <set>

@@ -7,11 +7,9 @@
 #include <chunkmem/checkpoint/save.hpp>
 #include <support/memory_folder.hpp>
 
-#include <algorithm>
 #include <cstdint>
 #include <set>
 #include <string>
-#include <vector>
 
 namespace own_items_test {
 

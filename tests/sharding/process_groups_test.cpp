@@ -8,6 +8,7 @@
 #include <chunkmem/sharding/thread_ranks.hpp>
 
 #include <support/catch.hpp>
+#include <support/refusal.hpp>
 
 #include <cstdint>
 #include <span>
@@ -65,12 +66,8 @@ TEST_CASE("errors of each process group say which rank of all ranks is meant, an
   const auto error_of = [](auto& here, process_group which) {
     std::vector<std::uint64_t> all(6);
     auto& group = here.process_groups().of(which);
-    try {
-      group.exchange(std::vector<std::uint64_t>{1}, std::span{all}.first(group.ranks()));
-    } catch (const comm_error& failed) {
-      return std::string{failed.what()};
-    }
-    return std::string{};
+    return support::refusal<comm_error>(
+        [&] { group.exchange(std::vector<std::uint64_t>{1}, std::span{all}.first(group.ranks())); });
   };
   struct expected {
     process_group which;

@@ -10,7 +10,6 @@
 #include <map>
 #include <mutex>
 #include <string>
-#include <tuple>
 #include <vector>
 
 namespace rank_content_test {

@@ -11,6 +11,7 @@
 
 #include <support/catch.hpp>
 #include <support/rank_threads.hpp>
+#include <support/refusal.hpp>
 
 #include <algorithm>
 #include <array>
@@ -340,11 +341,7 @@ std::vector<std::string> said_on_three(work_of_rank work)
     collective::local_threads here{group, rank_id{rank}};
     model_type m{memory, here, {.chunk_bytes = bytes{ranks * 16'384}}};
     const std::vector<tensor<float>> weights{m.add<float>({7}, role::frozen), m.add<float>({30'000}, role::parameter)};
-    try {
-      work(rank, m, weights);
-    } catch (const usage_error& refused) {
-      said[rank] = refused.what();
-    }
+    said[rank] = support::refusal<usage_error>([&] { work(rank, m, weights); });
   });
   return said;
 }

@@ -6,6 +6,7 @@
 #include <chunkmem/checkpoint/export_values.hpp>
 #include <chunkmem/checkpoint/save.hpp>
 #include <support/memory_folder.hpp>
+#include <support/refusal.hpp>
 
 #include <cmath>
 #include <string>
@@ -70,7 +71,7 @@ TEST_CASE("numbers that a narrower type does not reach are refused on all ranks,
     for (const auto& divided : {cm::sharding::zero_1, cm::sharding::zero_3}) {
       std::vector<std::string> said(ranks);
       cm::sharding::thread_ranks{ranks, ranks}.run([&](cm::sharding::thread_ranks::place& here) {
-        try {
+        said[here.rank()] = support::refusal<std::exception>([&] {
           arena own{{.device_capacity = room, .host_capacity = room}};
           model_type model{own, here.process_groups(), {.chunk_bytes = 64_KiB * ranks}, {.divided = divided}};
           const auto narrow = model.add<cm::bf16>({20'000}, cm::role::frozen);
@@ -93,9 +94,7 @@ TEST_CASE("numbers that a narrower type does not reach are refused on all ranks,
           expect(checkpoint::import_values(model, file, "weights", {.allow_overflow = true}).rounded == all,
                  "another count of an import");
           expect(std::isinf(cm::to_float(model.acquire(narrow, cm::access::read).span()[19'998])), "no infinity");
-        } catch (const std::exception& failed) {
-          said[here.rank()] = failed.what();
-        }
+        });
       });
       for (const std::string& it : said) CHECK(it == "");
     }
@@ -139,12 +138,8 @@ TEST_CASE("ranks that see files with other values are told the tensor, and weigh
   const memory_folder other = exported(4);
   const auto said = said_on({3}, [&](std::uint32_t rank, model_type& model, auto& tensors) {
     tensors.fill(1);
-    std::string refusal = "none";
-    try {
-      (void)checkpoint::import_values(model, rank == 2 ? other : folder, "weights");
-    } catch (const cm::config_error& refused) {
-      refusal = refused.what();
-    }
+    const std::string refusal = support::refusal<cm::config_error>(
+        [&] { (void)checkpoint::import_values(model, rank == 2 ? other : folder, "weights"); });
     expect(tensors.holds(1), "a weight that changed");
     throw cm::config_error{refusal};
   });

@@ -9,6 +9,7 @@
 #include <chunkmem/optimizer/step_options.hpp>
 #include <support/memory_folder.hpp>
 #include <support/rank_threads.hpp>
+#include <support/refusal.hpp>
 
 #include <cstdint>
 #include <cstring>
@@ -160,12 +161,7 @@ TEST_CASE("ranks load nothing while one of them holds a pin, and nothing is chan
       tensors.fill(3);
       const auto pin = model.acquire(tensors.large, cm::access::read);  // a gather, for which all ranks are needed
       const auto expect_refused = [&](bool holds) {
-        std::string said;
-        try {
-          (void)checkpoint::load(model, folder);
-        } catch (const cm::usage_error& refused) {
-          said = refused.what();
-        }
+        const std::string said = support::refusal<cm::usage_error>([&] { (void)checkpoint::load(model, folder); });
         expect(said.find("while a pin holds a tensor") != said.npos, said + (holds ? ", pinned" : ", not pinned"));
       };
       expect_refused(true);
@@ -217,12 +213,7 @@ TEST_CASE("a loss scale that `use` registered is loaded on all ranks, and one th
     auto scale = cm::optimizer::loss_scale::fixed(2.0F);
     model.use(scale);
     tensors.fill(9);
-    std::string said;
-    try {
-      (void)checkpoint::load(model, wrong);
-    } catch (const cm::config_error& refused) {
-      said = refused.what();
-    }
+    const std::string said = support::refusal<cm::config_error>([&] { (void)checkpoint::load(model, wrong); });
     expect(said.find("a checkpoint with a loss scale of 0") != std::string::npos, said);
     expect(scale.scale() == 2.0F && tensors.holds(9), "something was changed");
     (void)checkpoint::load(model, right);

@@ -14,6 +14,7 @@
 #include <support/counting_ranks.hpp>
 #include <support/failing.hpp>
 #include <support/rank_threads.hpp>
+#include <support/refusal.hpp>
 
 #include <cmath>
 #include <cstdint>
@@ -693,14 +694,12 @@ TEST_CASE("a rank that gathered another chunk than the others is found out by th
   const collective::thread_group group{ranks, {.deadline = 300'000'000}};
   support::on_ranks(ranks, [&](std::uint32_t rank) {
     trainer it{group, rank, {.divided = sharding::zero_3}};
-    try {
+    said[rank] = support::refusal<comm_error>([&] {
       const auto scope = it.m.iteration();
       (void)it.m.acquire(it.weights[rank == 0 ? 0 : 2], access::read).size();
       it.differentiate(0);
       (void)it.step();
-    } catch (const comm_error& failed) {
-      said[rank] = failed.what();
-    }
+    });
   });
   for (const std::string& it : said) CHECK(it != "");
 }
@@ -714,12 +713,7 @@ TEST_CASE("a step that one rank cannot take is taken by none, and all of them go
   support::on_ranks(ranks, [&](std::uint32_t rank) {
     trainer it{group, rank, {.divided = sharding::zero_3}};
     const auto refusal = [&](float rate) {
-      try {
-        (void)it.m.step(it.adam, {.learning_rate = rate});
-        return std::string{"it was taken"};
-      } catch (const usage_error& refused) {
-        return std::string{refused.what()};
-      }
+      return support::refusal<usage_error>([&] { (void)it.m.step(it.adam, {.learning_rate = rate}); });
     };
     {
       const auto scope = it.m.iteration();
@@ -755,12 +749,7 @@ TEST_CASE("a step over ranks refuses a kernel and a loss scale that use was not 
     optimizer::adam copy = it.adam;
     auto of_loss = optimizer::loss_scale::fixed(2.0F);
     const auto refusal = [&](optimizer::adam& with, optimizer::loss_scale* by) {
-      try {
-        (void)it.m.step(with, {.loss_scale = by});
-        return std::string{"it was taken"};
-      } catch (const usage_error& refused) {
-        return std::string{refused.what()};
-      }
+      return support::refusal<usage_error>([&] { (void)it.m.step(with, {.loss_scale = by}); });
     };
     const auto scope = it.m.iteration();
     it.differentiate(0);

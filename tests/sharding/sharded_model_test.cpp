@@ -16,6 +16,7 @@
 #include <support/adversarial.hpp>
 #include <support/catch.hpp>
 #include <support/rank_threads.hpp>
+#include <support/refusal.hpp>
 #include <support/sanitized.hpp>
 #include <support/train_on_ranks.hpp>
 
@@ -45,6 +46,26 @@ std::vector<std::string> nothing(const job& wanted)
 {
   return std::vector<std::string>(wanted.ranks);
 }
+
+namespace {
+
+using arena = cm::backend::host_arena;
+using model_type = cm::sharded_model<arena, cm::collective::local_threads>;
+
+/// Runs `work(rank, model)` on ranks that are threads, each with a model of its own.
+template <class Work>
+void on_models(std::uint32_t ranks, cm::bytes chunk, Work work)
+{
+  const cm::collective::thread_group group{ranks, {}};
+  support::on_ranks(ranks, [&](std::uint32_t rank) {
+    arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};
+    cm::collective::local_threads here{group, cm::rank_id{rank}};
+    model_type m{memory, here, {.chunk_bytes = chunk}};
+    work(rank, m);
+  });
+}
+
+}  // namespace
 
 TEST_CASE("ranks get the bits of one rank with the same grouping", "[sharding]")
 {
@@ -156,12 +177,7 @@ TEST_CASE("so they do on devices that use every freedom, each in its own way", "
 TEST_CASE("ranks that take a step with other options are told so, and weights stay as they are", "[sharding]")
 {
   std::vector<std::string> said(2);
-  const cm::collective::thread_group group{2, {}};
-  support::on_ranks(2, [&](std::uint32_t rank) {
-    cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};
-    cm::collective::local_threads ranks{group, cm::rank_id{rank}};
-    cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{
-        memory, ranks, {.chunk_bytes = cm::bytes{32768}}};
+  on_models(2, cm::bytes{32768}, [&](std::uint32_t rank, model_type& m) {
     cm::optimizer::adam adam{{}};
     m.use(adam);
     const auto weight = m.add<float>({10}, cm::role::parameter);
@@ -169,11 +185,8 @@ TEST_CASE("ranks that take a step with other options are told so, and weights st
     {
       const auto scope = m.iteration();
       for (float& it : m.gradient(weight).span()) it = 1;
-      try {
-        m.step(adam, {.learning_rate = rank == 0 ? 0.1F : 0.2F, .skip_nonfinite = false});
-      } catch (const cm::usage_error& refused) {
-        said[rank] = refused.what();
-      }
+      said[rank] = support::refusal<cm::usage_error>(
+          [&] { m.step(adam, {.learning_rate = rank == 0 ? 0.1F : 0.2F, .skip_nonfinite = false}); });
       if (m.acquire(weight, cm::access::read).span()[0] != 1) said[rank] += "a weight moved";
       m.step(adam, {.learning_rate = 0.1F, .skip_nonfinite = false});
     }
@@ -189,12 +202,7 @@ TEST_CASE("ranks that take a step with other options are told so, and weights st
 TEST_CASE("a rank that has nothing to add to a gradient says so, and others' gradients count", "[sharding]")
 {
   std::vector<float> found(3);
-  const cm::collective::thread_group group{3, {}};
-  support::on_ranks(3, [&](std::uint32_t rank) {
-    cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};
-    cm::collective::local_threads ranks{group, cm::rank_id{rank}};
-    cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{
-        memory, ranks, {.chunk_bytes = cm::bytes{49152}}};
+  on_models(3, cm::bytes{49152}, [&](std::uint32_t rank, model_type& m) {
     cm::optimizer::sgd kernel{{.momentum = 0}};
     m.use(kernel);
     const auto shared = m.add<float>({100}, cm::role::parameter);
@@ -218,20 +226,8 @@ TEST_CASE("gradients of ranks are done in each micro-batch, and mistakes with th
 {
   std::vector<std::string> again(2), nothing(2), early(2), different(2);
   std::vector<float> found(2);
-  const cm::collective::thread_group group{2, {}};
-  support::on_ranks(2, [&](std::uint32_t rank) {
-    const auto said = [](auto call) -> std::string {
-      try {
-        call();
-      } catch (const cm::usage_error& refused) {
-        return refused.what();
-      }
-      return "nothing";
-    };
-    cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};
-    cm::collective::local_threads ranks{group, cm::rank_id{rank}};
-    cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{
-        memory, ranks, {.chunk_bytes = cm::bytes{65536}}};
+  on_models(2, cm::bytes{65536}, [&](std::uint32_t rank, model_type& m) {
+    const auto said = [](auto call) -> std::string { return support::refusal<cm::usage_error>(call); };
     cm::optimizer::sgd kernel{{.momentum = 0}};
     m.use(kernel);
     const auto low = m.add<float>({100}, cm::role::parameter);
@@ -288,12 +284,7 @@ TEST_CASE("the span of a gradient of ranks without a name keeps the gradient whi
 TEST_CASE("a gradient of ranks that starts from zeros is added to from the first write on", "[sharding]")
 {
   std::vector<std::vector<float>> found(3);
-  const cm::collective::thread_group group{3, {}};
-  support::on_ranks(3, [&](std::uint32_t rank) {
-    cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};
-    cm::collective::local_threads ranks{group, cm::rank_id{rank}};
-    cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{
-        memory, ranks, {.chunk_bytes = cm::bytes{49152}}};
+  on_models(3, cm::bytes{49152}, [&](std::uint32_t rank, model_type& m) {
     cm::optimizer::sgd kernel{{.momentum = 0}};
     m.use(kernel);
     const auto table = m.add<float>({100}, cm::role::parameter);
@@ -371,12 +362,7 @@ TEST_CASE("a weight with a master is not written any more: others share its unit
 TEST_CASE("ranks that loaded checkpoints of different steps are told so by the first step", "[sharding]")
 {
   std::vector<std::string> said(2);
-  const cm::collective::thread_group group{2, {}};
-  support::on_ranks(2, [&](std::uint32_t rank) {
-    cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};
-    cm::collective::local_threads ranks{group, cm::rank_id{rank}};
-    cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{
-        memory, ranks, {.chunk_bytes = cm::bytes{32768}}};
+  on_models(2, cm::bytes{32768}, [&](std::uint32_t rank, model_type& m) {
     cm::optimizer::adam adam{{}};
     adam.progress.number = 10 - rank;  // a kill between their saves
     m.use(adam);
@@ -384,11 +370,7 @@ TEST_CASE("ranks that loaded checkpoints of different steps are told so by the f
     for (float& it : m.acquire(weight, cm::access::write).span()) it = 1;
     const auto scope = m.iteration();
     for (float& it : m.gradient(weight).span()) it = 1;
-    try {
-      m.step(adam, {.learning_rate = 0.1F});
-    } catch (const cm::usage_error& refused) {
-      said[rank] = refused.what();
-    }
+    said[rank] = support::refusal<cm::usage_error>([&] { m.step(adam, {.learning_rate = 0.1F}); });
   });
   for (const std::string& it : said) CHECK(it.find("checkpoints of the same step") != std::string::npos);
 }
@@ -448,20 +430,15 @@ sampled_outcome train_sampled(std::uint32_t ranks)
 {
   sampled_outcome all;
   std::mutex alone;
-  const cm::collective::thread_group group{ranks, {}};
   std::vector<std::string> complaints(ranks);
-  support::on_ranks(ranks, [&](std::uint32_t rank) {
-    cm::backend::host_arena memory{{.device_capacity = cm::bytes{1U << 20U}, .host_capacity = cm::bytes{1U << 20U}}};
-    cm::collective::local_threads here{group, cm::rank_id{rank}};
-    cm::sharded_model<cm::backend::host_arena, cm::collective::local_threads> m{
-        memory, here, {.chunk_bytes = cm::bytes{6 * 16384}}};
+  on_models(ranks, cm::bytes{6 * 16384}, [&](std::uint32_t rank, model_type& m) {
     cm::optimizer::sgd kernel{{.momentum = 0}};
     m.use(kernel);
     cm::activation::norm_cache norms{{.name = "sampling", .samples = samples, .seed = 3}};
     const auto site = norms.add("input", rows_of_sample);
     m.use(norms);
     const auto weight = m.add<float>({width, outputs}, cm::role::parameter);
-    using input_type = cm::activation::sampled_input<decltype(m), float>;
+    using input_type = cm::activation::sampled_input<model_type, float>;
     input_type kept{m, norms, site, {.rows = rows, .width = width, .ratio = 0.34}, {weight}};
     for (float& value : m.acquire(weight, cm::access::write).span()) value = 1;
     for (std::uint64_t step = 0; step < steps; ++step) {
@@ -502,7 +479,7 @@ sampled_outcome train_sampled(std::uint32_t ranks)
         all.gradients[{step, batch}] = sums;
       }
       m.step(kernel, {.learning_rate = 0.01F});
-      norms.commit(here);
+      norms.commit(m.ranks());
     }
     const std::lock_guard held{alone};
     m.shares().content().states().for_each([&](std::string_view name, std::span<const std::byte> content) {

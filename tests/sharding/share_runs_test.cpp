@@ -4,7 +4,6 @@
 #include <support/catch.hpp>
 
 #include <cstddef>
-#include <cstdint>
 #include <vector>
 
 namespace share_runs_test {

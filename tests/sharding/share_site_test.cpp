@@ -3,10 +3,8 @@
 
 #include <support/catch.hpp>
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace share_site_test {

@@ -12,6 +12,7 @@
 #include <chunkmem/transfer/planned.hpp>
 
 #include <support/catch.hpp>
+#include <support/refusal.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -156,11 +157,7 @@ std::vector<std::string> errors_of(const way& how)
   const std::uint64_t deadline = how.last_forgets ? 500'000'000 : 60'000'000'000;  // [ns]
   const cm::sharding::thread_ranks ranks{2, 0, {.deadline = deadline}};
   ranks.run([&](cm::sharding::thread_ranks::place& here) {
-    try {
-      rank_of_training{how, cm::sharding::zero_3, here.all()}.train(all);
-    } catch (const cm::error& it) {
-      errors[here.rank()] = it.what();
-    }
+    errors[here.rank()] = support::refusal([&] { rank_of_training{how, cm::sharding::zero_3, here.all()}.train(all); });
   });
   return errors;
 }

@@ -16,7 +16,6 @@
 
 #include <support/catch.hpp>
 
-#include <concepts>
 #include <cstdint>
 #include <string>
 #include <string_view>

@@ -12,6 +12,7 @@
 #include <support/fake_device.hpp>
 #include <support/fake_nccl.hpp>
 #include <support/rank_threads.hpp>
+#include <support/refusal.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -112,14 +113,7 @@ TEST_CASE("ranks with a GPU each are told which value or setting differs, before
   std::vector<float> found(ranks);
   on_gpus([&](std::uint32_t rank, support::fake_device& gpu, counted_type& all) {
     trainer it{gpu, all, sharding::zero_3};
-    const auto refusal = [&] {
-      try {
-        it.step();
-      } catch (const usage_error& refused) {
-        return std::string{refused.what()};
-      }
-      return std::string{};
-    };
+    const auto refusal = [&] { return support::refusal<usage_error>([&] { it.step(); }); };
     const auto fill = [&](float own) {
       for (float& value : it.m.acquire(it.weights[1], access::write).span()) value = own;
     };

@@ -10,7 +10,6 @@
 #include <functional>
 #include <map>
 #include <queue>
-#include <string>
 #include <utility>
 #include <vector>
 

@@ -24,7 +24,6 @@
 #include <support/counting_ranks.hpp>
 #include <support/failing.hpp>
 
-#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -39,7 +38,6 @@
 #include <string>
 #include <string_view>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 /// Trainings of `kind`: the same trainer in a manager, over ranks, and on stages with and without replicas.

@@ -10,8 +10,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 

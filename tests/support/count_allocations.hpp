@@ -7,7 +7,6 @@
 // Needs glibc: its __libc_* functions do the work.
 
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -11,10 +11,8 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <utility>
-#include <vector>
 
 namespace support {
 

@@ -5,18 +5,15 @@
 #include <chunkmem/tensor/dtype.hpp>
 #include <support/fake_cuda.hpp>
 
-#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <span>
-#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>

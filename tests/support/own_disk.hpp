@@ -9,7 +9,6 @@
 #include <exception>
 #include <fstream>
 #include <string>
-#include <string_view>
 
 #include <fcntl.h>
 #include <sched.h>

@@ -9,7 +9,6 @@
 #include <cstring>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 /// A toy network and its training on plain vectors: the reference that a managed run must equal bit for bit.

@@ -10,7 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 /// Rounding, clipping, loss scale and optimizers once more, in plain scalar code: the oracle of mixed-precision tests.
 ///

@@ -7,8 +7,9 @@
 #include <chunkmem/core/call_ref.hpp>
 #include <chunkmem/core/ids.hpp>
 
+#include <support/refusal.hpp>
+
 #include <cstdint>
-#include <exception>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -65,16 +66,14 @@ struct thread_harness {
     const chunkmem::collective::thread_group group{ranks, options};
     const chunkmem::collective::thread_group second{ranks, options};
     on_ranks(ranks, [&](std::uint32_t rank) {
-      try {
+      complaints[rank] = support::complaint_of([&] {
         backend memory{{.device_capacity = chunkmem::bytes{1U << 20U}, .host_capacity = chunkmem::bytes{1U << 20U}}};
         communicator one{group, chunkmem::rank_id{rank}};
         communicator two{second, chunkmem::rank_id{rank}};
         stage here{.ranks = one, .others = two, .backend = memory};
         body(here);
-        complaints[rank] = here.complaint;
-      } catch (const std::exception& error) {
-        complaints[rank] = error.what();
-      }
+        return here.complaint;
+      });
     });
     return complaints;
   }

@@ -16,8 +16,6 @@
 #include <cstring>
 #include <limits>
 #include <optional>
-#include <span>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -155,6 +153,58 @@ template <class Element>
   return std::memcmp(left, right.data(), right.size() * sizeof(Element)) == 0;
 }
 
+template <class Model, class Element>
+[[nodiscard]] std::vector<std::vector<Element>> values_of(Model& m, const std::vector<cm::tensor<Element>>& weights)
+{
+  std::vector<std::vector<Element>> result;
+  for (const auto& it : weights) {
+    const auto pin = m.acquire(it, cm::access::read);
+    result.emplace_back(pin.span().begin(), pin.span().end());
+  }
+  return result;
+}
+
+template <class Element>
+[[nodiscard]] std::vector<Element> added(const std::vector<std::vector<Element>>& all, float scale)
+{
+  std::vector<const std::byte*> places;
+  for (const auto& it : all) places.push_back(reinterpret_cast<const std::byte*>(it.data()));
+  std::vector<Element> sum(all[0].size());
+  cm::collective::add_in_order(reinterpret_cast<std::byte*>(sum.data()), places,
+                               cm::bytes{sum.size() * sizeof(Element)}, {cm::dtype_of<Element>, scale});
+  return sum;
+}
+/// In order of ranks inside each node, then in order of nodes.
+template <class Element>
+[[nodiscard]] std::vector<Element> sum_over_ranks(const job& how, const std::vector<std::vector<Element>>& of_rank)
+{
+  const std::uint32_t of_node = how.of_node == 0 ? how.ranks : how.of_node;
+  std::vector<std::vector<Element>> of_nodes;
+  for (std::uint32_t first = 0; first < how.ranks; first += of_node)
+    of_nodes.push_back(added<Element>({of_rank.begin() + first, of_rank.begin() + first + of_node}, how.scale));
+  return of_nodes.size() == 1 ? of_nodes[0] : added(of_nodes, 1);
+}
+/// The gradient of a weight in the grouping of these ranks and micro-batches.
+/// @param write   `write(to, rank, batch, adds)` writes, or adds, the gradient of a rank in a micro-batch
+template <class Element, class Write>
+[[nodiscard]] std::vector<Element> gradient_over_ranks(const job& how, std::size_t size, Write write)
+{
+  std::vector<Element> all(size);
+  for (std::uint32_t batch = 0; batch < (how.adds_each() ? how.micro_batches : 1); ++batch) {
+    std::vector<std::vector<Element>> of_rank(how.ranks, std::vector<Element>(size));
+    for (std::uint32_t rank = 0; rank < how.ranks; ++rank) {
+      if (how.adds_each())
+        write(of_rank[rank], rank, batch, false);
+      else
+        for (std::uint32_t each = 0; each < how.micro_batches; ++each) write(of_rank[rank], rank, each, each > 0);
+    }
+    const std::vector<Element> sum = sum_over_ranks(how, of_rank);
+    for (std::size_t i = 0; i < size; ++i)
+      all[i] = batch == 0 ? sum[i] : cm::round_to<Element>(cm::to_float(all[i]) + cm::to_float(sum[i]));
+  }
+  return all;
+}
+
 /// The same training on one rank with plain gradients: what each rank and micro-batch would add, in the same grouping.
 template <class Element, class Kernel>
 class one_rank {
@@ -208,15 +258,7 @@ class one_rank {
   }
 
  private:
-  std::vector<std::vector<Element>> now()
-  {
-    std::vector<std::vector<Element>> result;
-    for (const auto& it : weights_) {
-      const auto pin = m_.acquire(it, cm::access::read);
-      result.emplace_back(pin.span().begin(), pin.span().end());
-    }
-    return result;
-  }
+  std::vector<std::vector<Element>> now() { return values_of(m_, weights_); }
   void train(std::uint32_t step)
   {
     if (values.empty()) values.push_back(now());
@@ -231,46 +273,15 @@ class one_rank {
   void make_gradient(std::size_t index, std::uint32_t step)
   {
     const std::vector<Element>& weight = values.back()[index];
-    std::vector<Element> all(weight.size());
     const auto batch_of = [&](std::vector<Element>& to, std::uint32_t rank, std::uint32_t batch, bool adds) {
       for (std::uint32_t visit = 0; visit < (index == tied ? 2U : 1U); ++visit)
         write_gradient(to.data(), weight.data(), to.size(), adds || visit > 0, index, rank, batch, step, visit,
                        job_.loss_scale > 0 ? scale_.scale() : 1.0F);
       if (job_.is_spoilt(index, rank, step)) to[0] = infinite<Element>();
     };
-    for (std::uint32_t batch = 0; batch < (job_.adds_each() ? job_.micro_batches : 1); ++batch) {
-      std::vector<std::vector<Element>> of_rank(job_.ranks, std::vector<Element>(weight.size()));
-      for (std::uint32_t rank = 0; rank < job_.ranks; ++rank) {
-        if (job_.adds_each())
-          batch_of(of_rank[rank], rank, batch, false);
-        else
-          for (std::uint32_t each = 0; each < job_.micro_batches; ++each) batch_of(of_rank[rank], rank, each, each > 0);
-      }
-      const std::vector<Element> sum = sum_of(of_rank);
-      for (std::size_t i = 0; i < sum.size(); ++i)
-        all[i] = batch == 0 ? sum[i] : cm::round_to<Element>(cm::to_float(all[i]) + cm::to_float(sum[i]));
-    }
+    const std::vector<Element> all = gradient_over_ranks<Element>(job_, weight.size(), batch_of);
     const auto pin = m_.gradient(weights_[index]);
     std::copy(all.begin(), all.end(), pin.span().begin());
-  }
-
-  /// In order of ranks inside each node, then in order of nodes.
-  [[nodiscard]] std::vector<Element> sum_of(const std::vector<std::vector<Element>>& of_rank) const
-  {
-    const std::uint32_t of_node = job_.of_node == 0 ? job_.ranks : job_.of_node;
-    std::vector<std::vector<Element>> of_nodes;
-    for (std::uint32_t first = 0; first < job_.ranks; first += of_node)
-      of_nodes.push_back(added({of_rank.begin() + first, of_rank.begin() + first + of_node}, job_.scale));
-    return of_nodes.size() == 1 ? of_nodes[0] : added(of_nodes, 1);
-  }
-  [[nodiscard]] static std::vector<Element> added(const std::vector<std::vector<Element>>& all, float scale)
-  {
-    std::vector<const std::byte*> places;
-    for (const auto& it : all) places.push_back(reinterpret_cast<const std::byte*>(it.data()));
-    std::vector<Element> sum(all[0].size());
-    cm::collective::add_in_order(reinterpret_cast<std::byte*>(sum.data()), places,
-                                 cm::bytes{sum.size() * sizeof(Element)}, {cm::dtype_of<Element>, scale});
-    return sum;
   }
 
   job job_;

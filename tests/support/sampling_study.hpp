@@ -12,7 +12,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
-#include <span>
 #include <string_view>
 #include <vector>
 

@@ -19,7 +19,6 @@
 #include <list>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <string_view>
 #include <system_error>
 #include <thread>

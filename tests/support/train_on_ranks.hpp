@@ -22,7 +22,6 @@
 #include <exception>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <type_traits>
 #include <vector>
 

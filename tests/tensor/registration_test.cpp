@@ -3,7 +3,6 @@
 
 #include <support/catch.hpp>
 
-#include <cstddef>
 #include <span>
 #include <string>
 #include <type_traits>

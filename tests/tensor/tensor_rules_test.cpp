@@ -4,6 +4,7 @@
 #include <conformance/tensor_rules.hpp>
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>
+#include <support/refusal.hpp>
 
 #include <map>
 #include <set>
@@ -130,12 +131,8 @@ struct two_states {
 
 std::string refusal(tensor_state state, tensor_event event)
 {
-  try {
-    state_machine<training_rules>::apply(state, event, tensor_id{12}, "value");
-  } catch (const usage_error& refused) {
-    return refused.what();
-  }
-  return "accepted";
+  return support::refusal<usage_error>(
+      [&] { state_machine<training_rules>::apply(state, event, tensor_id{12}, "value"); });
 }
 
 }  // namespace

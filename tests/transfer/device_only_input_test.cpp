@@ -5,7 +5,6 @@
 #include <support/oracles/played_retention.hpp>
 #include <support/oracles/retention_trace.hpp>
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 

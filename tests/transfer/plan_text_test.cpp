@@ -4,6 +4,7 @@
 #include <support/catch.hpp>
 #include <support/oracles/dice.hpp>
 #include <support/oracles/record_builder.hpp>
+#include <support/refusal.hpp>
 
 #include <cstdint>
 #include <set>
@@ -66,12 +67,7 @@ TEST_CASE("a stay has to end with a use of its chunk on the device", "[transfer]
   const auto refusal = [&](auto change) -> std::string {
     iteration_plan plan = good;
     change(plan);
-    try {
-      expect_plan_fits(plan, record, own, 3);
-    } catch (const config_error& refused) {
-      return refused.what();
-    }
-    return {};
+    return support::refusal<config_error>([&] { expect_plan_fits(plan, record, own, 3); });
   };
   using Catch::Matchers::ContainsSubstring;
   CHECK(refusal([](iteration_plan&) {}).empty());
@@ -155,12 +151,7 @@ std::string complaint(std::size_t line, const std::string& becomes)
 {
   std::vector<std::string> lines = good;
   lines[line] = becomes;
-  try {
-    (void)plan_of(join(lines));
-  } catch (const format_error& refused) {
-    return refused.what();
-  }
-  return {};
+  return support::refusal<format_error>([&] { (void)plan_of(join(lines)); });
 }
 
 }  // namespace

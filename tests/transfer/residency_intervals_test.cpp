@@ -5,7 +5,6 @@
 #include <support/oracles/retention_trace.hpp>
 
 #include <cstdint>
-#include <tuple>
 #include <vector>
 
 namespace residency_intervals_test {

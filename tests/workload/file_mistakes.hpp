@@ -4,6 +4,7 @@
 #include <chunkmem/core/error.hpp>
 
 #include <support/catch.hpp>
+#include <support/refusal.hpp>
 
 #include <cstddef>
 #include <string>
@@ -36,12 +37,7 @@ inline std::string json_of(const fields& all)
 template <class Read>
 std::string sentence(const Read& read, const std::string& text)
 {
-  try {
-    (void)read(text);
-    return {};
-  } catch (const chunkmem::format_error& refused) {
-    return refused.what();
-  }
+  return support::refusal<chunkmem::format_error>([&] { (void)read(text); });
 }
 
 template <class Read>

@@ -8,7 +8,6 @@
 #include <support/catch.hpp>
 
 #include <cmath>
-#include <cstdint>
 #include <random>
 
 namespace gemini_test {

@@ -10,7 +10,6 @@
 #include <cmath>
 #include <cstdint>
 #include <random>
-#include <vector>
 
 namespace patrickstar_test {
 

@@ -18,7 +18,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <limits>

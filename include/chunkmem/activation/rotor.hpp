@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <limits>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {

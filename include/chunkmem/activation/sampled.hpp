@@ -7,7 +7,6 @@
 #include <chunkmem/core/executor.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 
-#include <cstddef>
 #include <cstdint>
 #include <span>
 

@@ -25,7 +25,6 @@
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>

@@ -6,7 +6,6 @@
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/tier.hpp>
 
-#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>

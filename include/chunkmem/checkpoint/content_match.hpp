@@ -65,6 +65,16 @@ inline constexpr match_rules of_checkpoint{
     "declare the model, its lists and states as when it was saved, or let the load begin it anew or leave it out",
     "declare it as when it was saved, or let the load leave it out and begin it anew"};
 
+/// The rules of a load with these options. The names outlive the rules.
+[[nodiscard]] inline match_rules rules_of_load(std::span<const std::string> begins_anew,
+                                               std::span<const std::string> leaves_out)
+{
+  match_rules rules = of_checkpoint;
+  rules.begins_anew = begins_anew;
+  rules.leaves_out = leaves_out;
+  return rules;
+}
+
 [[noreturn]] inline void refuse_model(std::string_view what, std::string_view name)
 {
   refuse_match(of_checkpoint, what, name);
@@ -115,10 +125,11 @@ class file_match {
 
   /// Takes in a tensor, a list of one or a state of the model. @throws config_error   the file does not have it, or it
   /// is another one
+  /// @param in_file   its name there, where it is that of another one: a copy, or a version
   void add(std::string_view name, const std::vector<std::uint64_t>& extents, dtype type,
-           detail::absence absent = detail::absence::refused)
+           detail::absence absent = detail::absence::refused, std::string_view in_file = {})
   {
-    const detail::place_in_file place = detail::place_of(name, rules_.names);
+    const detail::place_in_file place = detail::place_of(in_file.empty() ? name : in_file, rules_.names);
     const stored_value* const known = find(place.name);
     if (known == nullptr) {
       const bool may_begin = detail::has_name(rules_.begins_anew, name);
@@ -138,6 +149,8 @@ class file_match {
     if (!is_convertible(*known, type)) refuse("another element type", place, *known, type, extents);
     names_.loaded.emplace_back(name);
   }
+  /// So far, without those of the file that are ignored.
+  [[nodiscard]] const matched_names& names() const noexcept { return names_; }
   /// Nothing of the model is missing here from now on. @throws config_error   the file has more than the model
   [[nodiscard]] matched_names take_names()
   {

@@ -21,7 +21,6 @@
 #include <cstdint>
 #include <numeric>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -408,9 +407,7 @@ class generation_load {
   generation_load(content_type& declared, const Folder& folder, std::uint64_t number, const load_options& options)
       : content_{declared}, generation_{open_generation(content_.ranks(), folder, number, options.limits)}
   {
-    match_rules rules = of_checkpoint;
-    rules.begins_anew = options.begins_anew;
-    rules.leaves_out = options.leaves_out;
+    const match_rules rules = rules_of_load(options.begins_anew, options.leaves_out);
     collective::all_or_none(content_.ranks(), [&] {
       if (index_of(content_.ranks().rank()) == 0) expect_one_run(folder, number, stored().run);
       index_.emplace(generation_.generation());

@@ -12,7 +12,6 @@
 #include <exception>
 #include <mutex>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <compare>
-#include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <optional>

@@ -11,7 +11,6 @@
 #include <numeric>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -125,33 +124,45 @@ inline constexpr plausible_range plausible_bytes{1 << 16, 1e16, "bytes: 32 GiB a
   return "is one that no cluster has (give " + std::string{range.unit} + ")";
 }
 
+/// A number of a node by its name in files, and the values that it may have.
+template <class Number>
+struct node_number {
+  const char* name;
+  Number cluster_node::*member;
+  plausible_range range;
+};
+inline constexpr node_number<bytes> sizes_of_node[] = {{"device_bytes", &cluster_node::device_bytes, plausible_bytes},
+                                                       {"host_bytes", &cluster_node::host_bytes, plausible_bytes},
+                                                       {"disk_bytes", &cluster_node::disk_bytes, {0, 1e18, "bytes"}}};
+inline constexpr node_number<double> rates_of_node[] = {
+    {"device_flops_per_second", &cluster_node::device_flops_per_second, plausible_flops},
+    {"to_device_bytes_per_second", &cluster_node::to_device_bytes_per_second, plausible_copy_rate},
+    {"to_host_bytes_per_second", &cluster_node::to_host_bytes_per_second, plausible_copy_rate},
+    {"host_memory_bytes_per_second", &cluster_node::host_memory_bytes_per_second, plausible_copy_rate},
+    {"host_updates_per_second", &cluster_node::host_updates_per_second, plausible_updates},
+    {"device_updates_per_second", &cluster_node::device_updates_per_second, plausible_updates}};
+/// Each may be 0, and a file may lack it then.
+inline constexpr node_number<double> ports_of_node[] = {
+    {"port_out_bytes_per_second", &cluster_node::port_out_bytes_per_second, plausible_link_rate},
+    {"port_in_bytes_per_second", &cluster_node::port_in_bytes_per_second, plausible_link_rate}};
+
 [[nodiscard]] inline cluster_problem problem_of(const cluster_node& it, const std::string& path)
 {
   if (it.devices == 0) return {path + ".devices", "is 0 (give one or more)"};
   if (it.devices > 4096) return {path + ".devices", "is more than a node has (give the devices of one node)"};
-  struct number {
-    const char* name;
-    double value;
-    plausible_range range;
+  std::string why;
+  const auto is_wrong = [&why](double value, const plausible_range& range) {
+    return !(why = not_plausible(value, range)).empty();
   };
-  for (const number& each :
-       {number{"device_bytes", static_cast<double>(it.device_bytes.count()), plausible_bytes},
-        number{"host_bytes", static_cast<double>(it.host_bytes.count()), plausible_bytes},
-        number{"disk_bytes", static_cast<double>(it.disk_bytes.count()), {0, 1e18, "bytes"}},
-        number{"device_flops_per_second", it.device_flops_per_second, plausible_flops},
-        number{"to_device_bytes_per_second", it.to_device_bytes_per_second, plausible_copy_rate},
-        number{"to_host_bytes_per_second", it.to_host_bytes_per_second, plausible_copy_rate},
-        number{"host_memory_bytes_per_second", it.host_memory_bytes_per_second, plausible_copy_rate},
-        number{"host_updates_per_second", it.host_updates_per_second, plausible_updates},
-        number{"device_updates_per_second", it.device_updates_per_second, plausible_updates},
-        number{"compute_seconds_per_message", it.message_work.seconds_per_message, plausible_message_work},
-        number{"compute_seconds_per_byte", it.message_work.seconds_per_byte, plausible_byte_work}})
-    if (const std::string why = not_plausible(each.value, each.range); !why.empty())
-      return {path + '.' + each.name, why};
-  for (const auto& [name, rate] : {std::pair{"port_out_bytes_per_second", it.port_out_bytes_per_second},
-                                   std::pair{"port_in_bytes_per_second", it.port_in_bytes_per_second}})
-    if (const std::string why = rate == 0 ? std::string{} : not_plausible(rate, plausible_link_rate); !why.empty())
-      return {path + '.' + name, why};
+  for (const auto& [name, member, range] : sizes_of_node)
+    if (is_wrong(static_cast<double>((it.*member).count()), range)) return {path + '.' + name, why};
+  for (const auto& [name, member, range] : rates_of_node)
+    if (is_wrong(it.*member, range)) return {path + '.' + name, why};
+  if (is_wrong(it.message_work.seconds_per_message, plausible_message_work))
+    return {path + ".compute_seconds_per_message", why};
+  if (is_wrong(it.message_work.seconds_per_byte, plausible_byte_work)) return {path + ".compute_seconds_per_byte", why};
+  for (const auto& [name, member, range] : ports_of_node)
+    if (it.*member != 0 && is_wrong(it.*member, range)) return {path + '.' + name, why};
   return {};
 }
 

@@ -15,7 +15,6 @@
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {
@@ -35,18 +34,10 @@ inline constexpr workload::json_limits cluster_limits{
   cluster_node made;
   made.kind = kind;
   made.devices = static_cast<std::uint32_t>(all.whole(path + "devices", UINT32_MAX));
-  made.device_bytes = bytes{all.whole(path + "device_bytes")};
-  made.host_bytes = bytes{all.whole(path + "host_bytes")};
-  made.disk_bytes = bytes{all.whole(path + "disk_bytes")};
-  made.device_flops_per_second = all.number(path + "device_flops_per_second");
-  made.to_device_bytes_per_second = all.number(path + "to_device_bytes_per_second");
-  made.to_host_bytes_per_second = all.number(path + "to_host_bytes_per_second");
-  made.host_memory_bytes_per_second = all.number(path + "host_memory_bytes_per_second");
-  made.host_updates_per_second = all.number(path + "host_updates_per_second");
-  made.device_updates_per_second = all.number(path + "device_updates_per_second");
-  for (const auto& [name, rate] : {std::pair{"port_out_bytes_per_second", &made.port_out_bytes_per_second},
-                                   std::pair{"port_in_bytes_per_second", &made.port_in_bytes_per_second}})
-    if (fields.has(path + name)) *rate = all.number(path + name);
+  for (const node_number<bytes>& it : sizes_of_node) made.*it.member = bytes{all.whole(path + it.name)};
+  for (const node_number<double>& it : rates_of_node) made.*it.member = all.number(path + it.name);
+  for (const node_number<double>& it : ports_of_node)
+    if (fields.has(path + it.name)) made.*it.member = all.number(path + it.name);
   if (const std::string key = path + "inner_links"; fields.has(key)) {
     const std::string how = fields.text(key + ".value");
     (void)fields.text(key + ".source");
@@ -181,19 +172,10 @@ struct cluster_sources {
       is_first = false;
     };
     member("devices", std::to_string(it.devices));
-    member("device_bytes", std::to_string(it.device_bytes.count()));
-    member("host_bytes", std::to_string(it.host_bytes.count()));
-    member("disk_bytes", std::to_string(it.disk_bytes.count()));
-    member("device_flops_per_second", detail::number_text(it.device_flops_per_second));
-    member("to_device_bytes_per_second", detail::number_text(it.to_device_bytes_per_second));
-    member("to_host_bytes_per_second", detail::number_text(it.to_host_bytes_per_second));
-    member("host_memory_bytes_per_second", detail::number_text(it.host_memory_bytes_per_second));
-    member("host_updates_per_second", detail::number_text(it.host_updates_per_second));
-    member("device_updates_per_second", detail::number_text(it.device_updates_per_second));
-    if (it.port_out_bytes_per_second > 0)
-      member("port_out_bytes_per_second", detail::number_text(it.port_out_bytes_per_second));
-    if (it.port_in_bytes_per_second > 0)
-      member("port_in_bytes_per_second", detail::number_text(it.port_in_bytes_per_second));
+    for (const auto& [name, size, range] : detail::sizes_of_node) member(name, std::to_string((it.*size).count()));
+    for (const auto& [name, rate, range] : detail::rates_of_node) member(name, detail::number_text(it.*rate));
+    for (const auto& [name, rate, range] : detail::ports_of_node)
+      if (it.*rate > 0) member(name, detail::number_text(it.*rate));
     if (it.inner_links != link_sharing::pairs) member("inner_links", detail::quoted(name_of(it.inner_links)));
     if (it.message_work != collective::message_work{}) {
       member("compute_seconds_per_message", detail::number_text(it.message_work.seconds_per_message));

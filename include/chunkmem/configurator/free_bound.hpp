@@ -17,7 +17,6 @@
 #include <cstdint>
 #include <limits>
 #include <numeric>
-#include <string>
 #include <vector>
 
 namespace chunkmem::inline v0 {

@@ -6,7 +6,6 @@
 #include <chunkmem/core/error.hpp>
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <numeric>

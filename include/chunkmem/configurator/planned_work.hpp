@@ -17,7 +17,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
-#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 
 #ifndef XXH_INLINE_ALL
 #define XXH_INLINE_ALL

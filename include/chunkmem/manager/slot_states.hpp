@@ -6,8 +6,6 @@
 #include <chunkmem/profile/access_record.hpp>
 #include <chunkmem/tensor/tensor_rules.hpp>
 
-#include <cstdint>
-
 namespace chunkmem::inline v0 {
 
 /// Changes states and pins of slots by the rules. No other code writes them.

@@ -10,7 +10,6 @@
 #include <chunkmem/tensor/dtype.hpp>
 #include <chunkmem/tensor/philox.hpp>
 
-#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>

@@ -194,9 +194,7 @@ class stage_content {
     for (const auto& reader : saved.readers()) checkpoint::match_lists(m, reader.content());
     for (checkpoint::model_item& item : checkpoint::detail::items_of(m))
       item.is_state() ? match_state(std::move(item)) : match_tensor(std::move(item));
-    checkpoint::detail::match_counts(*this, [&](const std::string& name) {
-      return std::ranges::find(names_.begun_anew, name) != names_.begun_anew.end();
-    });
+    checkpoint::detail::match_counts(*this, [&](const std::string& name) { return match_.begins_anew(name); });
   }
 
   /// All stages.
@@ -205,7 +203,7 @@ class stage_content {
   [[nodiscard]] const std::vector<checkpoint::model_item>& items() const noexcept { return items_; }
   [[nodiscard]] std::vector<checkpoint::model_item>& items() noexcept { return items_; }
   /// Of this stage and the save.
-  [[nodiscard]] const checkpoint::matched_names& names() const noexcept { return names_; }
+  [[nodiscard]] const checkpoint::matched_names& names() const noexcept { return match_.names(); }
   void begin_fill() {}
   template <class IsFilled>
   void end_fill(IsFilled)
@@ -220,18 +218,25 @@ class stage_content {
     const std::string_view name = std::string_view{item.name}.substr(checkpoint::detail::state_prefix.size());
     const std::string stored = stored_name_of(item);
     const bool may_begin = !item.may_be_absent() || (item.is_constant && !has_kernel(item.name));
-    if (may_begin && !saved_.names().contains(stored) && begin_anew(item)) return;
-    if (!stored.empty()) {  // else it is zero there
-      const std::vector<std::byte> loaded = saved_.state(item, stored);
-      const auto is_zero = [](std::byte it) { return it == std::byte{0}; };
-      if (name == weight_versions_state && !std::all_of(loaded.end() - sizeof(std::uint32_t), loaded.end(), is_zero))
-        throw config_error{
-            "a version of the weights was saved before its update was done, which other stages cannot go on with (save "
-            "behind the update)"};
-      item.pieces.front().stored = saved_.index().find(stored);
-      names_.loaded.push_back(item.name);
-      taken_.insert(stored);
-    }
+    if (may_begin && !has(stored) && checkpoint::detail::has_name(options_.begins_anew, item.name))
+      return add(std::move(item), stored);
+    if (stored.empty()) return items_.push_back(std::move(item));  // it is zero there
+    const std::vector<std::byte> loaded = saved_.state(item, stored);
+    const auto is_zero = [](std::byte it) { return it == std::byte{0}; };
+    if (name == weight_versions_state && !std::all_of(loaded.end() - sizeof(std::uint32_t), loaded.end(), is_zero))
+      throw config_error{
+          "a version of the weights was saved before its update was done, which other stages cannot go on with (save "
+          "behind the update)"};
+    add(std::move(item), stored);
+  }
+  [[nodiscard]] bool has(std::string_view name) const { return match_.find(name) != nullptr; }
+  /// @param stored   the name of the item in the save; where the save does not have it, the item begins anew
+  void add(checkpoint::model_item item, const std::string& stored)
+  {
+    match_.add(item.name, item.extents, item.type, checkpoint::detail::absence::refused, stored);
+    item.pieces.front().stored = match_.find(stored);
+    item.pieces.front().begins_anew = match_.begins_anew(item.name);
+    if (item.pieces.front().stored != nullptr) taken_.insert(stored);
     items_.push_back(std::move(item));
   }
   /// The save has other states of the kernel, "state/adam/...", so a constant that it does not name is zero there.
@@ -245,11 +250,15 @@ class stage_content {
   [[nodiscard]] std::string stored_name_of(const checkpoint::model_item& item) const
   {
     if (!item.may_be_absent()) return item.name;
-    if (item.is_constant) return saved_.names().contains(item.name) ? item.name : std::string{};
+    if (item.is_constant) return has(item.name) ? item.name : std::string{};
     const std::string tensor = m_.name_of(item.tensor);
-    for (const std::string& name : names_of(std::string{item.name, 0, item.name.size() - tensor.size()}, tensor))
-      if (saved_.names().contains(name)) return name;
-    return {};
+    return stored_of(names_of(std::string{item.name, 0, item.name.size() - tensor.size()}, tensor));
+  }
+  /// The first of the names that the save has; else empty.
+  [[nodiscard]] std::string stored_of(const std::vector<std::string>& names) const
+  {
+    const auto found = std::ranges::find_if(names, [&](const std::string& it) { return has(it); });
+    return found == names.end() ? std::string{} : *found;
   }
   void match_tensor(checkpoint::model_item item)
   {
@@ -259,19 +268,11 @@ class stage_content {
                                       << " has none (give each tensor a name with `name`, before it is saved)"};
     const std::string list{item.name, 0, item.name.size() - tensor.size()};  // "adam/momentum/"
     const std::vector<std::string> names = names_of(list, tensor);
-    if (take(item, names)) return;
-    if (is_version(item) && take(item, names_of("", tensor))) return;  // was not kept: the newest weights
-    if (std::ranges::any_of(names, [&](const std::string& it) { return saved_.is_empty(it); })) return;
-    if (!begin_anew(item)) checkpoint::detail::refuse_model("it does not have", item.name);
-  }
-  /// @return   false where the options do not allow it
-  bool begin_anew(const checkpoint::model_item& item)
-  {
-    if (!checkpoint::detail::has_name(options_.begins_anew, item.name)) return false;
-    items_.push_back(item);
-    items_.back().pieces.front().begins_anew = true;
-    names_.begun_anew.push_back(item.name);
-    return true;
+    std::string stored = stored_of(names);
+    if (stored.empty() && is_version(item)) stored = stored_of(names_of("", tensor));  // not kept: the newest weights
+    if (stored.empty() && std::ranges::any_of(names, [&](const std::string& it) { return saved_.is_empty(it); }))
+      return;
+    add(std::move(item), stored);
   }
   [[nodiscard]] static bool is_default_name(std::string_view name)
   {
@@ -288,22 +289,6 @@ class stage_content {
     }
     return all;
   }
-  bool take(const checkpoint::model_item& item, const std::vector<std::string>& names)
-  {
-    return std::ranges::any_of(names, [&](const std::string& name) { return take_named(item, name); });
-  }
-  bool take_named(checkpoint::model_item item, const std::string& name)
-  {
-    const checkpoint::stored_value* const found = saved_.names().contains(name) ? saved_.index().find(name) : nullptr;
-    if (found == nullptr) return false;
-    if (found->extents != item.extents) checkpoint::detail::refuse_model("another shape", name);
-    if (!checkpoint::is_convertible(*found, item.type)) checkpoint::detail::refuse_model("another element type", name);
-    item.pieces.front().stored = found;
-    names_.loaded.push_back(item.name);
-    items_.push_back(std::move(item));
-    taken_.insert(name);
-    return true;
-  }
   [[nodiscard]] bool is_version(const checkpoint::model_item& item) const
   {
     bool found = false;
@@ -317,9 +302,10 @@ class stage_content {
   Manager& m_;
   saved_stages<Folder>& saved_;
   const load_from_stages_options& options_;
+  checkpoint::detail::match_rules rules_ = checkpoint::detail::rules_of_load(options_.begins_anew, options_.leaves_out);
+  checkpoint::file_match match_{saved_.index(), rules_};
   std::vector<checkpoint::model_item> items_;
   std::set<std::string, std::less<>> taken_;
-  checkpoint::matched_names names_;
 };
 
 /// How many stages take each name of a save. Every stage calls it. @throws comm_error

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <deque>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 namespace chunkmem::inline v0 {

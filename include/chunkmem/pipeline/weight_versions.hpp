@@ -10,10 +10,8 @@
 #include <chunkmem/tensor/tensor.hpp>
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <optional>
 #include <span>
 #include <string_view>
 

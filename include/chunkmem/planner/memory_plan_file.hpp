@@ -80,10 +80,12 @@ inline void require_plan(const workload::json_fields& fields, const memory_plan&
     return value;
   };
   made.assumed.flops_per_second = rate("assumed.flops_per_second");
-  made.assumed.rates = {rate("rates.device_flops_per_second"),        rate("rates.to_device_bytes_per_second"),
-                        rate("rates.to_host_bytes_per_second"),       rate("rates.peer_bytes_per_second", true),
-                        rate("rates.network_bytes_per_second", true), rate("rates.host_memory_bytes_per_second", true),
-                        rate("rates.host_updates_per_second"),        rate("rates.device_updates_per_second")};
+  using workload::machine_rates;
+  for (const auto& [name, member] : workload::detail::named_rates)
+    made.assumed.rates.*member =
+        rate("rates." + std::string{name}, member == &machine_rates::peer_bytes_per_second ||
+                                               member == &machine_rates::network_bytes_per_second ||
+                                               member == &machine_rates::host_memory_bytes_per_second);
   fields.finish();
   require_plan(fields, made);
   return made;
@@ -113,15 +115,8 @@ inline void require_plan(const workload::json_fields& fields, const memory_plan&
   all["assumed"] = {{"tide", plan.assumed.tide.count()},
                     {"modelled_tide", plan.assumed.modelled_tide.count()},
                     {"flops_per_second", plan.assumed.flops_per_second}};
-  const workload::machine_rates& rates = plan.assumed.rates;
-  all["rates"] = {{"device_flops_per_second", rates.device_flops_per_second},
-                  {"to_device_bytes_per_second", rates.to_device_bytes_per_second},
-                  {"to_host_bytes_per_second", rates.to_host_bytes_per_second},
-                  {"peer_bytes_per_second", rates.peer_bytes_per_second},
-                  {"network_bytes_per_second", rates.network_bytes_per_second},
-                  {"host_memory_bytes_per_second", rates.host_memory_bytes_per_second},
-                  {"host_updates_per_second", rates.host_updates_per_second},
-                  {"device_updates_per_second", rates.device_updates_per_second}};
+  for (const auto& [name, member] : workload::detail::named_rates)
+    all["rates"][std::string{name}] = plan.assumed.rates.*member;
   return all.dump(2) + '\n';
 }
 

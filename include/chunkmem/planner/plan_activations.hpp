@@ -5,7 +5,6 @@
 #include <chunkmem/planner/training_forecast.hpp>
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <type_traits>

@@ -9,7 +9,6 @@
 #include <chunkmem/workload/transformer.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <vector>
 

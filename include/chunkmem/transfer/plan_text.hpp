@@ -12,10 +12,8 @@
 #include <cstdint>
 #include <istream>
 #include <ostream>
-#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 

@@ -4,7 +4,6 @@
 #include <chunkmem/core/containers.hpp>
 #include <chunkmem/profile/access_record.hpp>
 
-#include <cstddef>
 #include <cstdint>
 #include <span>
 

@@ -49,14 +49,7 @@ class sourced_fields {
   made.devices = static_cast<std::uint32_t>(all.whole("devices", UINT32_MAX));
   made.device_bytes = bytes{all.whole("device_bytes")};
   made.host_bytes = bytes{all.whole("host_bytes")};
-  made.rates.device_flops_per_second = all.number("device_flops_per_second");
-  made.rates.to_device_bytes_per_second = all.number("to_device_bytes_per_second");
-  made.rates.to_host_bytes_per_second = all.number("to_host_bytes_per_second");
-  made.rates.peer_bytes_per_second = all.number("peer_bytes_per_second");
-  made.rates.network_bytes_per_second = all.number("network_bytes_per_second");
-  made.rates.host_memory_bytes_per_second = all.number("host_memory_bytes_per_second");
-  made.rates.host_updates_per_second = all.number("host_updates_per_second");
-  made.rates.device_updates_per_second = all.number("device_updates_per_second");
+  for (const named_rate& it : named_rates) made.rates.*it.rate = all.number(std::string{it.name});
   fields.finish();
   if (const machine_problem wrong = made.problem(); !wrong.member.empty())
     fields.refuse(std::string{wrong.member} + ".value", wrong.why, "correct it");

@@ -38,6 +38,25 @@ struct machine_rates {
   [[nodiscard]] constexpr bool operator==(const machine_rates&) const noexcept = default;
 };
 
+namespace detail {
+
+/// A rate by its name in files.
+struct named_rate {
+  std::string_view name;
+  double machine_rates::*rate;
+};
+inline constexpr named_rate named_rates[] = {
+    {"device_flops_per_second", &machine_rates::device_flops_per_second},
+    {"to_device_bytes_per_second", &machine_rates::to_device_bytes_per_second},
+    {"to_host_bytes_per_second", &machine_rates::to_host_bytes_per_second},
+    {"peer_bytes_per_second", &machine_rates::peer_bytes_per_second},
+    {"network_bytes_per_second", &machine_rates::network_bytes_per_second},
+    {"host_memory_bytes_per_second", &machine_rates::host_memory_bytes_per_second},
+    {"host_updates_per_second", &machine_rates::host_updates_per_second},
+    {"device_updates_per_second", &machine_rates::device_updates_per_second}};
+
+}  // namespace detail
+
 /// Nodes of equal devices, as a planner sees them: capacities and rates.
 ///
 /// Capacities are the bytes that a program finds on the machine. The planner subtracts the bytes of a context, a
@@ -75,23 +94,14 @@ struct machine {
     if (ranks() > most_ranks) return {"devices", "makes more than 2^20 ranks with all nodes"};
     if (device_bytes == bytes{}) return {"device_bytes", "is 0"};
     if (host_bytes == bytes{}) return {"host_bytes", "is 0"};
-    struct rate {
-      std::string_view name;
-      double value;
-      bool is_there;
-    };
-    for (const rate& it : {rate{"device_flops_per_second", rates.device_flops_per_second, true},
-                           rate{"to_device_bytes_per_second", rates.to_device_bytes_per_second, true},
-                           rate{"to_host_bytes_per_second", rates.to_host_bytes_per_second, true},
-                           rate{"peer_bytes_per_second", rates.peer_bytes_per_second, devices > 1},
-                           rate{"network_bytes_per_second", rates.network_bytes_per_second, nodes > 1},
-                           rate{"host_memory_bytes_per_second", rates.host_memory_bytes_per_second, true},
-                           rate{"host_updates_per_second", rates.host_updates_per_second, true},
-                           rate{"device_updates_per_second", rates.device_updates_per_second, true}}) {
-      if (!(it.value >= 0) || it.value > std::numeric_limits<double>::max())
-        return {it.name, "is negative or no number"};
-      if (it.is_there && it.value == 0) return {it.name, "is 0"};
-      if (!it.is_there && it.value != 0) return {it.name, "is not 0, and there is nothing it could lead to"};
+    for (const detail::named_rate& it : detail::named_rates) {
+      const double value = rates.*it.rate;
+      const bool is_there = it.rate == &machine_rates::peer_bytes_per_second      ? devices > 1
+                            : it.rate == &machine_rates::network_bytes_per_second ? nodes > 1
+                                                                                  : true;
+      if (!(value >= 0) || value > std::numeric_limits<double>::max()) return {it.name, "is negative or no number"};
+      if (is_there && value == 0) return {it.name, "is 0"};
+      if (!is_there && value != 0) return {it.name, "is not 0, and there is nothing it could lead to"};
     }
     return {};
   }

@@ -11,7 +11,6 @@
 #include <bit>
 #include <cstdint>
 #include <map>
-#include <utility>
 #include <vector>
 
 namespace support {
