@@ -345,6 +345,58 @@ TEST_CASE("a load in part that fails at any read leaves what begins anew, and th
   }
 }
 
+namespace {
+
+/// Over two ranks, a read of one of them fails: all of them hear of it, and the next load ends right.
+/// @param pace   of the operations on files that fail in turn
+void fail_on_two_ranks(std::uint64_t pace)
+{
+  for (const way& it : all_ways()) {
+    INFO(it.name);
+    const std::vector<float> expected = filled_by_hand(it);
+    memory_folder folder;
+    alone from{it.from};
+    train_before(from);
+    (void)checkpoint::save(from.m, folder);
+    bool is_over = false;
+    std::uint64_t failed = 0;
+    for (std::uint64_t operation = 0; !is_over; operation += pace) {
+      INFO("operation " << operation);
+      std::vector<std::uint8_t> threw(2);
+      support::faults.arm({support::fault_source::file, operation});
+      CHECK(on_ranks(2, it.to, cm::sharding::zero_3, [&](auto& tensors) -> std::string {
+              tensors.fill(0.5F);
+              try {
+                (void)checkpoint::load(tensors.m, folder, it.options);
+              } catch (const cm::io_error&) {
+                threw[cm::index_of(tensors.m.ranks().rank())] = 1;
+                (void)checkpoint::load(tensors.m, folder, it.options);
+              }
+              return bits_behind(tensors) == expected ? "" : "other bits";
+            }) == "");
+      support::faults.disarm();
+      CHECK(threw[0] == threw[1]);
+      is_over = threw[0] == 0;
+      failed += threw[0];
+      REQUIRE(operation < 1'000);
+    }
+    CHECK(failed > 0);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a load in part that fails at a read of one rank fails on all, and the next one ends right", "[checkpoint]")
+{
+  fail_on_two_ranks(9);
+}
+
+TEST_CASE("a load in part that fails at any read of any rank fails on all, and the next one ends right",
+          "[checkpoint][.slow]")
+{
+  fail_on_two_ranks(1);
+}
+
 TEST_CASE("behind damage that is found late, an older generation finds what begins anew as it was", "[checkpoint]")
 {
   memory_folder folder;

@@ -337,6 +337,81 @@ const cm::backend::host_arena_options room{.device_capacity = 64_KiB, .host_capa
 
 }  // namespace
 
+namespace {
+
+/// Values after some steps. @throws config_error, out_of_memory   these capacities are too small
+template <class Trainer>
+std::vector<float> train_in(cm::bytes device, cm::bytes host, bool rehearses)
+{
+  arena memory{{.device_capacity = device, .host_capacity = host}};
+  Trainer it{memory, true};
+  if (rehearses) (void)it.m.rehearse([&] { it.step(); });
+  it.fill();
+  for (int step = 0; step < 5; ++step) it.step();
+  return it.values();
+}
+
+/// Each device from the smallest to one with room for all trains beside the host that was told, and beside no less.
+/// @param rehearses   before it trains: the placement gives states other tiers by what was measured
+template <class... Policies>
+void trains_beside_no_less(bool rehearses, std::size_t least_hosts)
+{
+  using trainer_type = trainer<arena, Policies...>;
+  constexpr cm::bytes frame = 4_KiB;
+  std::vector<cm::bytes> devices;
+  for (cm::bytes device = frame; device <= 128_KiB; device += frame) devices.push_back(device);
+  arena memory{{.device_capacity = 1_MiB, .host_capacity = 1_MiB}};
+  trainer_type asked{memory, true};
+  const cm::memory_requirement need =
+      asked.m.rehearse([&] { asked.step(); }, cm::rehearse_on::nothing, nullptr, devices);
+  REQUIRE(need.smallest_device > frame);
+  REQUIRE(need.everything <= 128_KiB);
+  const std::vector<float> wanted = train_in<trainer_type>(1_MiB, 1_MiB, rehearses);
+  std::vector<cm::bytes> hosts;
+  for (const cm::bytes device : devices) {
+    INFO("device " << device.count());
+    if (device < need.smallest_device) {
+      CHECK_THROWS_AS(need.smallest_host_for(device), cm::config_error);
+      CHECK_THROWS_AS((train_in<trainer_type>(device, 1_MiB, rehearses)), cm::error);
+      continue;
+    }
+    const cm::bytes host = need.smallest_host_for(device);
+    if (hosts.empty() || host < hosts.back()) hosts.push_back(host);
+    INFO("host " << host.count());
+    CHECK(train_in<trainer_type>(device, host, rehearses) == wanted);
+    if (host > 0_B) CHECK_THROWS_AS((train_in<trainer_type>(device, host - frame, rehearses)), cm::error);
+    arena there{{.device_capacity = device, .host_capacity = 1_MiB}};
+    trainer_type it{there, true};
+    CHECK(it.m.rehearse([&] { it.step(); }).smallest_host == host);
+  }
+  CHECK(hosts.size() >= least_hosts);
+}
+
+}  // namespace
+
+TEST_CASE("a rehearsal tells the least host beside other devices, and a frame less does not train", "[manager]")
+{
+  trains_beside_no_less<cm::eviction::lru, cm::transfer::no_prefetch>(false, 4);
+  trains_beside_no_less<cm::eviction::belady, cm::transfer::lookahead>(false, 4);
+  trains_beside_no_less<cm::placement::device_margin>(true, 4);
+}
+
+TEST_CASE("a device that a rehearsal was not asked about has no least host, and says so", "[manager]")
+{
+  arena memory{room};
+  trainer<arena> it{memory, true};
+  const cm::bytes cards[] = {4_KiB, 64_KiB};
+  const auto rehearse = [&](std::span<const cm::bytes> others) {
+    return it.m.rehearse([&] { it.step(); }, cm::rehearse_on::nothing, nullptr, others);
+  };
+  const cm::memory_requirement need = rehearse(cards);
+  CHECK(need.smallest_host_for(64_KiB) == need.smallest_host);
+  CHECK_THROWS_WITH(need.smallest_host_for(4_KiB), Catch::Matchers::ContainsSubstring("4096 B: this step needs") &&
+                                                       Catch::Matchers::ContainsSubstring("at least"));
+  CHECK_THROWS_AS(need.smallest_host_for(32_KiB), cm::usage_error);
+  CHECK_THROWS_WITH(rehearse({}).smallest_host_for(64_KiB), Catch::Matchers::ContainsSubstring("not asked about"));
+}
+
 TEST_CASE("plain loops without a test for null rehearse on scratch bytes, and need and record the same", "[manager]")
 {
   arena memory{room};
@@ -533,7 +608,7 @@ struct fixture {
   template <class Step>
   memory_requirement run(Step step)
   {
-    return rehearse_step(rig.engine, rig.builder, {}, step, rehearse_on::nothing, nullptr);
+    return rehearse_step(rig.engine, rig.builder, {}, step, rehearse_on::nothing, nullptr, {});
   }
   /// Nothing is held or has bytes.
   [[nodiscard]] bool is_untouched() const

@@ -113,6 +113,51 @@ struct ending_stage : small_stage {
   std::uint32_t end = UINT32_MAX;
 };
 
+/// Passes numbers forward alone, before and behind its training.
+struct evaluating_stage : small_stage {
+  using small_stage::small_stage;
+
+  void evaluate(const forward_run& run)
+  {
+    if (run.step.micro_batch == breaks_at) throw std::domain_error{"a stage broke"};
+    vector_type numbers(width, static_cast<float>(run.step.micro_batch));
+    if (!run.input.empty()) std::memcpy(numbers.data(), run.input.data(), run.input.size());
+    for (float& it : numbers) it = 2 * it + static_cast<float>(run.step.part);
+    if (run.output.empty())
+      results.push_back(numbers[1]);
+    else
+      std::memcpy(run.output.data(), numbers.data(), run.output.size());
+  }
+
+  std::uint32_t breaks_at = UINT32_MAX;
+  std::vector<float> results;  ///< of the last part
+};
+
+/// Evaluates, trains, and evaluates twice. @return   the results of the last part; the weights are compared
+template <class... Checks>
+std::vector<float> evaluate_beside_training(const schedule& plan, Checks... how)
+{
+  const std::vector<bytes> inputs(plan.part_count(), bytes{width * sizeof(float)});
+  std::vector<vector_type> weights(plan.part_count());
+  std::vector<float> results;
+  thread_stages{plan}.run([&](thread_stages::place& here) {
+    const boundary_buffers buffers{plan, here.stage(), inputs};
+    backend::host_arena memory{{.device_capacity = 64_KiB, .async_compute = true}};
+    const std::span<std::byte> boundaries{memory.allocate(tier::device, 32_KiB), std::size_t{32} << 10};
+    auto links = here.links(memory);
+    evaluating_stage stage{plan, here.stage(), small_optimizer::momentum, false};
+    stage_runner runner{plan, links, memory, buffers, boundaries, agent::host, how...};
+    runner.evaluate(stage);
+    runner.run(stage);
+    for (int time = 0; time < 2; ++time) runner.evaluate(stage);
+    for (std::uint32_t part = 0; part < plan.part_count(); ++part)
+      if (plan.owners[part] == here.stage()) weights[part] = stage.masters(part);
+    if (plan.owners.back() == here.stage()) results = stage.results;
+  });
+  CHECK(weights == train_alone(plan, small_optimizer::momentum, false));
+  return results;
+}
+
 enum class outcome : std::uint8_t { ended, broke, lost_another };
 
 /// Throws at one of its calls.
@@ -261,6 +306,54 @@ TEST_CASE("stages that agree to end go on to the end of the batches that some ha
   expect(zb_v{}, four, 2);
   expect(no_flush{}, {.stages = 4, .micro_batches = 4}, 2);
   expect(no_flush{.versions = 4}, {.stages = 4, .micro_batches = 1}, 4);
+}
+
+TEST_CASE("an evaluation passes each micro-batch of a batch forward once, and changes no bit of a training",
+          "[pipeline]")
+{
+  const pipeline_shape shape{.stages = 3, .micro_batches = 6, .batches = 3};
+  for (const schedule& plan :
+       {make_schedule(gpipe{}, shape), make_schedule(one_f_one_b{}, shape), make_schedule(eager_one_f_one_b{}, shape),
+        make_schedule(interleaved{.parts = 2}, shape), make_schedule(no_flush{}, shape), make_schedule(zb_h1{}, shape),
+        make_schedule(zb_h2{}, shape), make_schedule(zb_v{}, shape)}) {
+    CAPTURE(plan.name);
+    std::vector<float> expected;
+    for (int time = 0; time < 3; ++time)
+      for (std::uint32_t micro_batch = 0; micro_batch < plan.micro_batches; ++micro_batch) {
+        expected.push_back(static_cast<float>(micro_batch));
+        for (std::uint32_t part = 0; part < plan.part_count(); ++part)
+          expected.back() = 2 * expected.back() + static_cast<float>(part);
+      }
+    CHECK(evaluate_beside_training(plan) == expected);
+    CHECK(evaluate_beside_training(plan, checks::full{}) == expected);
+  }
+}
+
+TEST_CASE("a stage that throws in an evaluation ends the others with a comm_error", "[pipeline]")
+{
+  const schedule plan = make_schedule(one_f_one_b{}, {.stages = 3, .micro_batches = 6});
+  const std::vector<bytes> inputs(plan.part_count(), bytes{width * sizeof(float)});
+  std::vector<outcome> found(3, outcome::ended);
+  CHECK_THROWS_AS(thread_stages(plan, {.deadline = 600'000'000'000}).run([&](thread_stages::place& here) {
+    const boundary_buffers buffers{plan, here.stage(), inputs};
+    backend::host_arena memory{{.device_capacity = 64_KiB}};
+    const std::span<std::byte> boundaries{memory.allocate(tier::device, 64_KiB), std::size_t{64} << 10};
+    auto links = here.links(memory);
+    evaluating_stage stage{plan, here.stage(), small_optimizer::sgd, false};
+    if (here.stage() == 1) stage.breaks_at = 3;
+    stage_runner runner{plan, links, memory, buffers, boundaries};
+    try {
+      runner.evaluate(stage);
+    } catch (const std::domain_error&) {
+      found[here.stage()] = outcome::broke;
+      throw;
+    } catch (const comm_error&) {
+      found[here.stage()] = outcome::lost_another;
+      throw;
+    }
+  }),
+                  std::domain_error);
+  CHECK(found == std::vector{outcome::lost_another, outcome::broke, outcome::lost_another});
 }
 
 TEST_CASE("runs may be enqueued on an agent of their own", "[pipeline]")

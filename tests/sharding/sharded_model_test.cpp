@@ -400,7 +400,9 @@ TEST_CASE("a rehearsal between gradients and their step takes none of them away"
                     Catch::Matchers::StartsWith("chunkmem: a rehearsal while gradients are open"));
   CHECK(m.step(kernel, {.learning_rate = 0.5F}).norm == 10);  // it is still there
   differentiate(weight, true);
-  (void)m.rehearse(rehearsed);
+  const cm::bytes same = memory.capacity(cm::tier::device);
+  const cm::memory_requirement need = m.rehearse(rehearsed, cm::rehearse_on::nothing, nullptr, {&same, 1});
+  CHECK(need.smallest_host_for(same) == need.smallest_host);
   CHECK_THROWS_AS(m.rehearse([&] { (void)m.rehearse(rehearsed); }), cm::usage_error);
   CHECK(m.step(kernel, {.learning_rate = 0.25F}).norm == 10);
   CHECK(m.acquire(weight, cm::access::read).span()[7] == 0.25F);

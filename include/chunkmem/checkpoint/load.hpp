@@ -219,16 +219,17 @@ class load_scope {
   /// @param items   of the load @throws   as content_session::begin_load
   load_scope(Manager& m, const std::vector<model_item>& items) : m_{m}
   {
+    std::vector<tensor_handle> kept;
     for (const model_item& item : items)
       if (!item.is_state() && !item.pieces.empty() &&
           std::ranges::all_of(item.pieces, [&](const item_piece& it) { return detail::is_kept(item, it); }))
-        kept_.push_back(item.tensor);
-    m.content().begin_load();
+        kept.push_back(item.tensor);
+    m.content().begin_load(kept);
   }
   load_scope(const load_scope&) = delete;
   ~load_scope()
   {
-    if (!is_over_) m_.content().abandon_load(kept_);
+    if (!is_over_) m_.content().abandon_load();
   }
 
   void end() noexcept
@@ -239,7 +240,6 @@ class load_scope {
 
  private:
   Manager& m_;
-  std::vector<tensor_handle> kept_;
   bool is_over_ = false;
 };
 

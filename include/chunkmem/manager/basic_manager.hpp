@@ -208,11 +208,13 @@ class basic_manager {
   ///   rehearse_on
   /// @param known   the answer of another manager with the same tensors, policies, capacities and step, as one in
   ///   virtual time for this one: it is not searched again. Null: it is searched
+  /// @param others   capacities of other devices, for `need.smallest_host_for`. Each costs the search for a host once
+  ///   more
   /// @throws config_error   the device or host capacity is too small for this step, or the placement refuses it
   /// @throws usage_error    scratch bytes for a device that the calling thread cannot address, or as a mistake in the
   ///   step
   memory_requirement rehearse(call_ref<void()> step, rehearse_on on = rehearse_on::nothing,
-                              const memory_requirement* known = nullptr);
+                              const memory_requirement* known = nullptr, std::span<const bytes> others = {});
   /// Inside `rehearse`: pins have no bytes, or scratch bytes.
   ///
   ///     const auto pin = m.acquire(w, access::read_write);
@@ -1136,9 +1138,9 @@ template <stream_backend Backend, tensor_rules Rules, chunk_layout Layout, evict
           trace_sink Sink, check_policy Checks>
 memory_requirement basic_manager<Backend, Rules, Layout, Eviction, Placement, Gradient, Transfer, Mover, Sink,
                                  Checks>::rehearse(call_ref<void()> step, rehearse_on on,
-                                                   const memory_requirement* known)
+                                                   const memory_requirement* known, std::span<const bytes> others)
 {
-  return rehearse_step(engine_, builder_, eviction_, step, on, known);
+  return rehearse_step(engine_, builder_, eviction_, step, on, known, others);
 }
 
 }  // namespace chunkmem::inline v0

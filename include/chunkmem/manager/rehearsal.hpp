@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iosfwd>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -64,19 +65,47 @@ struct memory_requirement {
     [[nodiscard]] bytes& operator[](role part) noexcept { return values[static_cast<std::size_t>(part)]; }
     [[nodiscard]] const bytes& operator[](role part) const noexcept { return values[static_cast<std::size_t>(part)]; }
   };
+  /// Of a device that the rehearsal was asked about.
+  struct other_device {
+    bytes device;        ///< its capacity, as asked
+    bytes least_device;  ///< `device` where the step runs on it, else the next capacity on which it runs
+    bytes host;          ///< least host capacity beside `device`
+  };
 
   per_role by_role;
-  bytes chunk_bytes;      ///< of one frame, as given or as searched
-  bytes chunks;           ///< all chunks, whole frames: what they take when all are in one tier
-  bytes largest_leases;   ///< the most that was leased at once on the device; from a rehearsal
-  bytes everything;       ///< `chunks` and `largest_leases`, in whole frames: all at once in one tier
-  bytes smallest_device;  ///< least device capacity; from a rehearsal exact, else that of the largest tensor
-  bytes smallest_host;    ///< least host capacity beside the device's capacity; from a rehearsal
-  chunk_waste waste;      ///< from seal; nothing from a rehearsal, or of a sharded_model
+  bytes chunk_bytes;              ///< of one frame, as given or as searched
+  bytes chunks;                   ///< all chunks, whole frames: what they take when all are in one tier
+  bytes largest_leases;           ///< the most that was leased at once on the device; from a rehearsal
+  bytes everything;               ///< `chunks` and `largest_leases`, in whole frames: all at once in one tier
+  bytes smallest_device;          ///< least device capacity; from a rehearsal exact, else that of the largest tensor
+  bytes smallest_host;            ///< least host capacity beside the device's capacity; from a rehearsal
+  chunk_waste waste;              ///< from seal; nothing from a rehearsal, or of a sharded_model
+  sequence<other_device> others;  ///< those that the rehearsal was asked about
   bool rehearsed = false;
 
+  /// The least host capacity beside a device of another size. O(devices that were asked about)
+  ///
+  ///     const bytes cards[] = {24_GiB, 80_GiB};
+  ///     const memory_requirement need = m.rehearse(step, rehearse_on::nothing, nullptr, cards);
+  ///     const bytes host = need.smallest_host_for(24_GiB);
+  /// @throws usage_error    the rehearsal was not asked about this size
+  /// @throws config_error   the step does not run on such a device, however large the host is
+  [[nodiscard]] bytes smallest_host_for(bytes device) const
+  {
+    for (const other_device& it : others) {
+      if (it.device != device) continue;
+      if (it.least_device > device)
+        throw config_error{error_text{} << "chunkmem: no host is large enough beside a device of " << device.count()
+                                        << " B: this step needs a device of at least " << it.least_device.count()
+                                        << " B"};
+      return it.host;
+    }
+    throw usage_error{error_text{} << "chunkmem: the rehearsal was not asked about a device of " << device.count()
+                                   << " B (give this size to rehearse, as one of its devices)"};
+  }
+
   /// One line for each number: `name value`, as a report has them. Roles without tensors are left out, and so are the
-  /// numbers of a rehearsal where there was none.
+  /// numbers of a rehearsal where there was none. `others` has no lines.
   template <class Traits>
   friend std::basic_ostream<char, Traits>& operator<<(std::basic_ostream<char, Traits>& out,
                                                       const memory_requirement& it)
@@ -348,11 +377,12 @@ namespace detail {
 
 /// Adds what the rehearsed step says: the exact smallest capacities.
 /// @param given    capacities of the backend
+/// @param others   capacities of other devices, for memory_requirement::others
 /// @param settle   `settle(device)`: makes the rehearsed record that of a device of this size; false where it cannot be
 ///   placed
 template <class Transfer, class Eviction, class Log>
 void measure_need(const model_frames& frames, const Log& rehearsed, const Eviction& eviction, per_tier<bytes> given,
-                  memory_requirement& need, call_ref<bool(bytes)> settle)
+                  std::span<const bytes> others, memory_requirement& need, call_ref<bool(bytes)> settle)
 {
   const auto turns = rehearsed.turns();
   rehearsal<Eviction, Transfer> trial{frames, eviction, settle};
@@ -373,11 +403,27 @@ void measure_need(const model_frames& frames, const Log& rehearsed, const Evicti
   const bytes device = given[tier::device];
   const std::uint64_t largest = need.smallest_device.count() / frame.count();  // also where this step does not use it
   need.smallest_device = trial.smallest_device(roomy, 2 * all, largest) * frame;
-  // A window can be cut off by pins where one more frame would not be: the given capacity is tried as it is.
-  if (device > need.smallest_device && !trial.fits({{device, roomy}}))
-    need.smallest_device = trial.smallest_device(roomy, 2 * all, device.count() / frame.count() + 1) * frame;
-  const bytes beside = std::clamp(device, need.smallest_device, std::max(need.smallest_device, 2 * need.everything));
-  need.smallest_host = trial.smallest_host(beside, roomy.count() / frame.count()) * frame;
+  // A window can be cut off by pins where one more frame would not be: a given capacity is tried as it is.
+  const auto from = [&](bytes least, bytes wanted) {
+    if (wanted <= least || trial.fits({{wanted, roomy}})) return least;
+    return trial.smallest_device(roomy, 2 * all, wanted.count() / frame.count() + 1) * frame;
+  };
+  const auto beside_which = [&](bytes wanted) {
+    return std::clamp(wanted, need.smallest_device, std::max(need.smallest_device, 2 * need.everything));
+  };
+  const auto host_beside = [&](bytes which) {
+    return trial.smallest_host(which, roomy.count() / frame.count()) * frame;
+  };
+  for (const bytes other : others) {
+    const bytes least = from(need.smallest_device, other);
+    if (least <= other)
+      need.others.push_back({other, other, host_beside(beside_which(other))});
+    else
+      need.others.push_back({other, least, bytes{}});
+  }
+  need.smallest_device = from(need.smallest_device, device);
+  const bytes beside = beside_which(device);
+  need.smallest_host = host_beside(beside);
   const bytes host = given[tier::host];  // windows are cut off there, too
   if (host > need.smallest_host && host < roomy && !trial.fits({{beside, host}})) {
     const std::uint64_t most = roomy.count() / frame.count();
@@ -553,7 +599,8 @@ void run_without_bytes(Engine& engine, Builder& builder, call_ref<void()> step)
 /// @throws config_error, usage_error   see basic_manager::rehearse
 template <class Engine, class Builder>
 memory_requirement rehearse_step(Engine& engine, Builder& builder, const typename Engine::eviction_type& eviction,
-                                 call_ref<void()> step, rehearse_on on, const memory_requirement* known)
+                                 call_ref<void()> step, rehearse_on on, const memory_requirement* known,
+                                 std::span<const bytes> others)
 {
   builder.place();
   engine.pending().finish();
@@ -575,7 +622,7 @@ memory_requirement rehearse_step(Engine& engine, Builder& builder, const typenam
   if (known != nullptr)
     need = *known;
   else
-    measure_need<typename Engine::transfer_type>(engine.frames(), log, eviction, given, need, settle);
+    measure_need<typename Engine::transfer_type>(engine.frames(), log, eviction, given, others, need, settle);
   refuse_too_small_for_step(given, need);
   builder.note_fit();
   engine.note_step_need({{need.smallest_device, need.smallest_host}});

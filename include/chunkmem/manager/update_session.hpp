@@ -262,30 +262,31 @@ class content_session {
                          "a checkpoint was to be loaded while a pin holds a tensor: release it before");
   }
   /// All is about to be overwritten: gradients are dropped, and a step that is half done is void. Until `end_load`, no
-  /// step is taken and nothing is saved. @throws   as basic_manager::drop_gradients
-  void begin_load()
+  /// step is taken and nothing is saved. @param kept   tensors that the load does not write: see abandon_load
+  /// @throws   as basic_manager::drop_gradients
+  void begin_load(std::span<const tensor_handle> kept = {})
   {
     if (!engine_->rehearsing().is_running()) changes().tell(chunk_id::none);
     engine_->gradients().begin_load();
     engine_->pending().discard();
-    if (engine_->tensors().parameters() > 0) builder_->expect_ready();
+    const registry& tensors = engine_->tensors();
+    if (tensors.parameters() > 0) builder_->expect_ready();
+    stays_.assign(tensors.slots().size(), 0);
+    for (const tensor_handle& each : kept) {
+      const slot_id value = tensors.value_slot(each.id);
+      stays_[index_of(value)] = 1;
+      if (const slot_id master = tensors.master_of(value); master != slot_id::none) stays_[index_of(master)] = 1;
+    }
     gradients_->consume_all();
   }
   void end_load() noexcept { engine_->gradients().end_load(); }
   /// A load failed: tensors lose their bytes, so that nobody reads any that were not proven. A read is a usage_error
-  /// until the tensor is written, or a load gets through; lists that start at zero read as zeros.
-  /// @param kept   tensors that it would not have written   @pre   begin_load()
-  void abandon_load(std::span<const tensor_handle> kept = {}) noexcept
+  /// until the tensor is written, or a load gets through; lists that start at zero read as zeros. Values and masters of
+  /// the kept tensors stay. O(slots). @pre   begin_load()
+  void abandon_load() noexcept
   {
-    const registry& tensors = engine_->tensors();
-    const auto stays = [&](slot_id it) {
-      return std::ranges::any_of(kept, [&](const tensor_handle& of) {
-        const slot_id value = tensors.value_slot(of.id);
-        return it == value || it == tensors.master_of(value);
-      });
-    };
-    for (const slot_id it : tensors.slot_ids()) {
-      if (stays(it)) continue;
+    for (const slot_id it : engine_->tensors().slot_ids()) {
+      if (index_of(it) < stays_.size() && stays_[index_of(it)] != 0) continue;
       try {
         engine_->drop(it);
       } catch (...) {  // a device that is lost has nothing that could be read
@@ -300,6 +301,7 @@ class content_session {
   const registered_states* states_;
   std::uint64_t run_ = 0;
   std::any kept_by_saver_;
+  sequence<std::uint8_t> stays_;  // by slot: the load that is under way does not write it
 };
 
 /// What an optimizer step does with a manager, beside accesses: `m.updates()`.

@@ -58,6 +58,8 @@ struct backward_run {
 /// thread is given bytes that came. Where runs are enqueued and a transfer fails, runs that follow have bytes that are
 /// not valid: they are not sent on, and no update of this stage follows, but a comm_error.
 ///
+/// `evaluate(const forward_run&)` serves stage_runner::evaluate.
+///
 /// A training that may end early has `bool ends_before(std::uint32_t batch)`. Where it is true, the steps of that batch
 /// and of all later ones are left out. Every stage has to give the same answer, and none may have begun a step of such
 /// a batch: see last_begun_batch.
@@ -162,30 +164,39 @@ class stage_runner {
   void run(Stage& stage, std::uint32_t first_batch = 0)
   {
     for (const operation& step : plan_->stages[links_->stage()]) expect_function<Stage>(step.kind);
-    const operation* now = nullptr;
-    try {
-      for (const operation& step : plan_->stages[links_->stage()]) {
-        now = &step;
-        const std::uint32_t batch = plan_->batch_of(step.micro_batch);
-        bool is_left_out = batch < first_batch;
-        if constexpr (requires { stage.ends_before(batch); }) is_left_out = is_left_out || stage.ends_before(batch);
-        if (is_left_out) {
-          if (sends(step.kind)) (void)next_send();  // buffers are used again in the rhythm of all sends
-          continue;
-        }
-        links_->check();
-        take(stage, step);
-      }
-      now = nullptr;
-      finish();
-    } catch (error& failed) {
-      give_up();
-      tell_step(failed, now);
-      throw;
-    } catch (...) {
-      give_up();
-      throw;
-    }
+    take_steps(
+        [&](const operation& step) {
+          const std::uint32_t batch = plan_->batch_of(step.micro_batch);
+          if constexpr (requires { stage.ends_before(batch); })
+            return batch >= first_batch && !stage.ends_before(batch);
+          else
+            return batch >= first_batch;
+        },
+        [&](const operation& step) { take(stage, step); });
+  }
+
+  /// Takes the forward runs of one batch of the schedule alone, as `stage.evaluate(const forward_run&)`, and returns
+  /// when all have ended. No backward run and no update follow, and no gradient is sent. Every stage calls this between
+  /// the same two runs. `run.step.version` has no meaning: the stage takes its newest weights.
+  ///
+  ///     runner.run(stage, done);       // until stage.ends_before
+  ///     runner.evaluate(stage);        // micro-batches 0 to micro_batches - 1, in order
+  /// @throws comm_error   another stage failed or did not come; and what the stage's arithmetic throws
+  template <class Stage>
+    requires requires(Stage& stage, const forward_run& ahead) { stage.evaluate(ahead); }
+  void evaluate(Stage& stage)
+  {
+    take_steps(
+        [&](const operation& step) {
+          return plan_->batch_of(step.micro_batch) == 0 &&
+                 (step.kind == forward || step.kind == send_activation || step.kind == receive_activation);
+        },
+        [&](const operation& step) {
+          if (step.kind != forward) return step.kind == send_activation ? send_output(step) : receive_input(step);
+          await_input(step);
+          run_forward(step, [&](const forward_run& run) { stage.evaluate(run); });
+          if constexpr (looks) watch_->end(input_of(step));
+        });
   }
 
  private:
@@ -208,6 +219,33 @@ class stage_runner {
     stage.reload(step);
   };
 
+  /// @param is_due   of a step; the others are left out
+  template <class IsDue, class Take>
+  void take_steps(IsDue is_due, Take take_it)
+  {
+    const operation* now = nullptr;
+    try {
+      for (const operation& step : plan_->stages[links_->stage()]) {
+        now = &step;
+        if (!is_due(step)) {
+          if (sends(step.kind)) (void)next_send();  // buffers are used again in the rhythm of all sends
+          continue;
+        }
+        links_->check();
+        take_it(step);
+      }
+      now = nullptr;
+      finish();
+    } catch (error& failed) {
+      give_up();
+      tell_step(failed, now);
+      throw;
+    } catch (...) {
+      give_up();
+      throw;
+    }
+  }
+
   template <class Stage>
   static void expect_function(operation_kind kind)
   {
@@ -226,7 +264,7 @@ class stage_runner {
     switch (step.kind) {
       case forward:
         await_input(step);
-        run_forward(stage, step);
+        run_forward(step, [&](const forward_run& run) { stage.forward(run); });
         break;
       case recompute:
         if constexpr (runs_again<Stage>) run_forward_again(step, [&](const forward_run& run) { stage.recompute(run); });
@@ -242,9 +280,9 @@ class stage_runner {
       case backward_weight:
         if constexpr (divides<Stage>) stage.backward_weight(step);
         break;
-      case send_activation: send(step, step.part + 1, boundary_kind::output); break;
+      case send_activation: send_output(step); break;
       case send_gradient: send(step, step.part - 1, boundary_kind::input_gradient); break;
-      case receive_activation: receive(step, step.part - 1, boundary_kind::input); break;
+      case receive_activation: receive_input(step); break;
       case receive_gradient: receive(step, step.part + 1, boundary_kind::output_gradient); break;
       case offload:
         if constexpr (moves<Stage>) stage.offload(step);
@@ -261,8 +299,8 @@ class stage_runner {
 
   // --- Runs, which are looked at with checks ---
 
-  template <class Stage>
-  void run_forward(Stage& stage, const operation& step)
+  template <class Work>
+  void run_forward(const operation& step, Work work)
   {
     const forward_run run{step, input_of(step), output_of(step)};
     if constexpr (looks) {
@@ -270,7 +308,7 @@ class stage_runner {
       watch_->begin_input(step, run.input);
       watch_->begin_output(run.output);
     }
-    stage.forward(run);
+    work(run);
     if constexpr (looks) {
       wait_for_runs();
       watch_->expect_input(step, run.input);
@@ -408,6 +446,8 @@ class stage_runner {
     out.ends->send(*backend_, out.stream, place.data(), bytes{place.size()}, rank_id{1}, label_of(to_part, step));
     its_end = backend_->record(out.stream);
   }
+  void send_output(const operation& step) { send(step, step.part + 1, boundary_kind::output); }
+  void receive_input(const operation& step) { receive(step, step.part - 1, boundary_kind::input); }
   /// The bytes come into a buffer that earlier runs may still use.
   void receive(const operation& step, std::uint32_t from_part, boundary_kind kind)
   {

@@ -375,7 +375,7 @@ class sharded_model {
   /// As a manager's. Ranks do not talk in it, but to finish updates that wait.
   /// @throws usage_error   also where gradients are open
   memory_requirement rehearse(call_ref<void()> step, rehearse_on on = rehearse_on::nothing,
-                              const memory_requirement* known = nullptr)
+                              const memory_requirement* known = nullptr, std::span<const bytes> others = {})
   {
     seal();
     if (rehearsing()) return m_.rehearse(step);  // which refuses it
@@ -386,7 +386,7 @@ class sharded_model {
       gradients_.forget_rehearsal();
       step();
     };
-    return m_.rehearse(anew, on, known);
+    return m_.rehearse(anew, on, known, others);
   }
 
   [[nodiscard]] bool rehearsing() const noexcept { return m_.rehearsing(); }
