@@ -72,7 +72,7 @@ template <class... Numbers>
 }
 
 /// The part of a step that differs most from what was said of it.
-[[nodiscard]] std::string cause_of_seconds(const step_account& said, const step_account& seen)
+[[nodiscard]] std::string cause_of_seconds(const options& chosen, const step_account& said, const step_account& seen)
 {
   constexpr std::array<const char*, step_parts> names{"forward runs of layers", "backward runs of layers",
                                                       "embeddings, head and loss", "updates"};
@@ -81,7 +81,9 @@ template <class... Numbers>
     for (const double part : account.parts) rest -= part;
     return rest;
   };
-  std::string cause = line("waits for copies, %.4g s instead of %.4g s", seen.waited, said.waited);
+
+  const char* const waits = over_ranks(chosen) ? "waits for copies and other ranks" : "waits for copies";
+  std::string cause = line("%s, %.4g s instead of %.4g s", waits, seen.waited, said.waited);
   double most = seen.waited - said.waited;
   const double direction = seen.seconds > said.seconds ? 1 : -1;
   const auto consider = [&](const char* name, double expected, double found) {
@@ -216,7 +218,7 @@ std::string foresight::compared_with(const step_account& seen, const unforeseen&
   text += row("back to the host", whole(said_.written_back), whole(seen.written_back));
   text += row("peak of the device", said_.device_peak, seen.device_peak);
   if (std::abs(seen.seconds - said_.seconds) > worth_a_cause * said_.seconds)
-    text += "  likely cause, seconds: " + cause_of_seconds(said_, seen) + '\n';
+    text += "  likely cause, seconds: " + cause_of_seconds(chosen_, said_, seen) + '\n';
   if (said_.loaded != seen.loaded || said_.written_back != seen.written_back || said_.device_peak != seen.device_peak)
     text += "  likely cause, bytes: " + cause_of_bytes(chosen_, events) + '\n';
   return text;

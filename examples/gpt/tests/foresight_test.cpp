@@ -4,17 +4,24 @@
 #include "budget.hpp"
 #include "either_gradient.hpp"
 #include "file_trace.hpp"
+#include "gather_times.hpp"
 #include "policies.hpp"
 #include "profile.hpp"
+#include "rank_on_clocks.hpp"
 #include "rank_on_host.hpp"
 #include "rank_session.hpp"
 #include "run.hpp"
+#include "simulated_groups.hpp"
 #include "training_on_host.hpp"
 #include "virtual_clocks.hpp"
 
 #include <chunkmem/activation/activation_plan.hpp>
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunkmem.hpp>
+#include <chunkmem/collective/network_costs.hpp>
+#include <chunkmem/collective/shares.hpp>
+#include <chunkmem/collective/simulated_ranks.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/sharding/process_groups.hpp>
 #include <chunkmem/sharding/thread_ranks.hpp>
 #include <support/catch.hpp>
@@ -229,6 +236,44 @@ TEST_CASE("all ranks take one plan, and each moves the bytes that it said", "[gp
       CHECK(mine.said.compared.device_peak == mine.seen.device_peak);
     }
   }
+}
+
+TEST_CASE("gathers on virtual clocks take the measured time, and more ranks take more of it", "[gpt_foresight]")
+{
+  const gpt::gather_times measured{.seconds = {1e-3, 4e-3}};
+  const auto gather = [&](std::uint64_t share, std::uint32_t ranks) {
+    const auto parts = chunkmem::collective::shares::of(chunkmem::bytes{share * ranks}, ranks);
+    return static_cast<double>(measured.costs(ranks).all_gather(parts)) * 1e-9;
+  };
+  CHECK(gather(gpt::gather_times::large_share, 4) == Catch::Approx(4e-3));
+  CHECK(gather(2 * gpt::gather_times::large_share, 4) == Catch::Approx(7e-3));
+  CHECK(gpt::gather_times{.seconds = {2e-3, 1e-3}}.costs(4).all_gather(chunkmem::collective::shares::of(
+            chunkmem::bytes{1U << 20U}, 4)) == 2'000'000);  // bytes whose time is lost in noise
+}
+
+TEST_CASE("layers over ranks are timed without the waits for gathers", "[gpt_foresight]")
+{
+  const gpt::options chosen = chosen_by(joined(sizes[1], {"--ranks", "4", "--shard", "3", "--activations", "planned"}));
+  const gpt::training_text text = some_text();
+  const gpt::rank_plan plan = gpt::rank_plan::of(chosen, 4);
+  gpt::rank_rates machine{machine_of(3e9, 2), {.of_node = 1, .nodes = 4, .network_bytes_per_second = 1e7}};
+  machine.network.way = chunkmem::collective::network_costs::route::direct;
+  chunkmem::collective::simulated_ranks link{machine.network};
+  constexpr chunkmem::rank_id all_alike{0};
+  gpt::simulated_groups gathers{machine.network, all_alike, plan.of_node, link};
+  gpt::simulated_groups sums{machine.network, all_alike, plan.of_node, link};
+  chunkmem::sharding::sums_apart both{gathers.groups, sums.groups};
+  const gpt::rank_on_clocks place{both, machine};
+  chunkmem::optimizer::thread_pool workers{1};
+  const gpt::training_setup setup = gpt::setup_of_rank(chosen, text, place, plan, workers);
+  const gpt::memory_budget budget = gpt::budget_of_rank(setup, place, plan);
+  gpt::rank_session session{setup, place, plan, budget.device, budget.host};
+  (void)session.steady_step();
+  const auto& followed = *session.followed();
+  for (const auto part : {gpt::step_part::forward, gpt::step_part::backward, gpt::step_part::ends})
+    CHECK(followed.ahead().rates().operations_per_second[index_of(part)] == Catch::Approx(3e9).epsilon(0.01));
+  CHECK(followed.seen().waited > followed.seen().parts[index_of(gpt::step_part::forward)]);
+  CHECK(followed.ahead().said().seconds == Catch::Approx(followed.seen().seconds).epsilon(0.02));
 }
 
 TEST_CASE("a profile has the seconds that products of a layer take on virtual clocks", "[gpt_foresight]")

@@ -136,6 +136,7 @@ class sharded_model {
     if (options.chunk_bytes == least_waste_chunks)
       throw config_error{"a sharded model takes chunk_bytes as a size: the ranks have to divide it"};
     sharding::check(division);
+    m_.gathered().add_side_agent(adder_);
   }
   sharded_model(const sharded_model&) = delete;
   sharded_model& operator=(const sharded_model&) = delete;
