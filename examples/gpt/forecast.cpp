@@ -46,8 +46,8 @@ using chunkmem::configurator::cluster;
   return *middle;
 }
 
-/// The costs of collectives over MPI: ranks agree on each call in ceil(log2 ranks) rounds, then each sends to all others
-/// at once. Their flows share ports as in plans.
+/// The costs of collectives over MPI. Ranks agree on each call in ceil(log2 ranks) rounds. Then each rank sends to all
+/// others at once, and their flows share ports as in plans.
 [[nodiscard]] network_costs network_of(const cluster& whole)
 {
   using namespace chunkmem::configurator;

@@ -105,8 +105,8 @@ class port_flows {
       slowest = std::max(slowest, part_of(ranks[rank], ranks[(rank + 1) % ranks.size()]).seconds(share));
     return (static_cast<double>(ranks.size()) - 1) * slowest;
   }
-  /// Each rank sends a share to every other rank at once. Messages that leave a rank, or come to it, share its way: they
-  /// take as long as if one were sent after the other.
+  /// Each rank sends a share to every other rank at once. Messages that leave a rank share its way, as do those that
+  /// come to it. They take as long as if one were sent after the other.
   [[nodiscard]] double to_all(std::span<const std::uint32_t> ranks, double share) const
   {
     double longest = 0;

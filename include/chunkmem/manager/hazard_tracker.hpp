@@ -210,8 +210,8 @@ struct frame_hazards {
 /// ahead. The happens-before rules: a reader follows all writers, a writer follows all users, on each frame. Waits of
 /// the calling thread are added up, and those of streams of kernels for copies: by a measuring_backend. Where the
 /// backend is none, by its clock around each wait of the calling thread. Two other kinds are no stalls and are not
-/// told. Copy agents wait beside the step, and so do side agents; and a stream that waits for another stream of kernels
-/// does so for the trainer. Cost: one test of a byte where there is nothing to wait for; else one compare for each agent in it.
+/// told. Copy agents and side agents wait beside the step. A stream that waits for another stream of kernels waits for
+/// the trainer. Cost: one test of a byte where there is nothing to wait for; else one compare for each agent in it.
 template <stream_backend Backend>
 class hazard_tracker {
  public:

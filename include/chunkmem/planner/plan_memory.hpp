@@ -137,8 +137,8 @@ class plan_trials {
   training_forecast forecast_of_best_;
 };
 
-/// What ranks of candidates need. The model over ranks is the same for candidates that differ in their room for gathered
-/// groups alone: it is rehearsed once.
+/// The needs of ranks. Candidates that differ in their room for gathered groups alone have the same model over ranks,
+/// which is rehearsed once.
 class known_needs {
  public:
   /// Null: none is known.
