@@ -53,6 +53,14 @@ struct unforeseen {
   std::uint64_t divergences = 0;  ///< steps that were not as recorded
 };
 
+[[nodiscard]] std::string bytes_told(const step_account& step);
+[[nodiscard]] std::string seconds_told(double seconds);
+/// A table of what was said of all stages beside what was seen, and likely causes as `foresight::compared_with`.
+/// @param seconds_of   the stage whose seconds are compared
+[[nodiscard]] std::string compared_stages(const options& chosen, std::span<const step_account> said,
+                                          std::span<const step_account> seen, std::size_t seconds_of,
+                                          const unforeseen& events);
+
 /// Chooses the plan of activations by measured rates, and tells the steps to come.
 ///
 /// Modes without a planner have one plan. For `karma` and `planned` the planner makes plans for several parts of the

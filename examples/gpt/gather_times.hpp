@@ -19,10 +19,10 @@ namespace gpt {
 
 /// The measured times of a gather over ranks.
 struct gather_times {
-  static constexpr std::uint64_t large_share = 256 * 1024;  ///< bytes of each rank
+  static constexpr std::uint64_t small_share = 256;  ///< bytes of each rank
+  static constexpr std::uint64_t large_share = 256 * 1024;
 
-  /// of a gather of almost nothing, and of one of large shares: the shortest of some
-  std::array<double, 2> seconds{};
+  std::array<double, 2> seconds{};  ///< of a gather of small shares, and of one of large shares: the shortest of some
 
   /// As simulated ranks take them: sums take as long as gathers.
   [[nodiscard]] chunkmem::collective::network_costs costs(std::uint32_t ranks) const
@@ -33,9 +33,10 @@ struct gather_times {
                                              .network_bytes_per_second = no_limit,
                                              .network_nanoseconds = 0,
                                              .way = chunkmem::collective::network_costs::route::direct};
-    made.start_nanoseconds = static_cast<std::uint64_t>(seconds[0] * 1e9);
-    if (ranks > 1 && seconds[1] > seconds[0])
-      made.network_bytes_per_second = (ranks - 1) * static_cast<double>(large_share) / (seconds[1] - seconds[0]);
+    const double of_byte = std::max(seconds[1] - seconds[0], 0.0) / static_cast<double>(large_share - small_share);
+    if (ranks > 1 && of_byte > 0) made.network_bytes_per_second = (ranks - 1) / of_byte;
+    made.start_nanoseconds =
+        static_cast<std::uint64_t>(1e9 * std::max(seconds[0] - of_byte * static_cast<double>(small_share), 0.0));
     return made;
   }
   [[nodiscard]] std::string told() const
@@ -53,13 +54,12 @@ template <class Backend, class Communicator>
 [[nodiscard]] gather_times measured_gathers(Backend& backend, Communicator& ranks)
 {
   constexpr int rounds = 5;
-  constexpr std::uint64_t small_share = 256;
   std::vector<std::byte> room(gather_times::large_share * ranks.ranks());
   gather_times found;
   found.seconds.fill(std::numeric_limits<double>::max());
   for (int round = 0; round < rounds; ++round)
     for (const bool is_large : {false, true}) {
-      const std::uint64_t size = (is_large ? gather_times::large_share : small_share) * ranks.ranks();
+      const std::uint64_t size = (is_large ? gather_times::large_share : gather_times::small_share) * ranks.ranks();
       const auto parts = chunkmem::collective::shares::of(chunkmem::bytes{size}, ranks.ranks());
       const std::uint64_t begin = backend.now();
       ranks.all_gather(backend, chunkmem::agent::host, room.data(), parts, 0);
