@@ -59,12 +59,16 @@ gpt::training_text some_text()
   return {"made here", all};
 }
 
-gpt::options chosen_by(std::vector<std::string> words)
+gpt::options parsed(const std::vector<std::string>& words)
 {
-  for (const char* const word : {"--steps", "8", "--threads", "1", "--sample", "0"}) words.emplace_back(word);
   std::vector<const char*> arguments;
   for (const std::string& word : words) arguments.push_back(word.c_str());
   return gpt::parse_options(static_cast<int>(arguments.size()), arguments.data());
+}
+gpt::options chosen_by(std::vector<std::string> words)
+{
+  for (const char* const word : {"--steps", "8", "--threads", "1", "--sample", "0"}) words.emplace_back(word);
+  return parsed(words);
 }
 
 std::vector<std::string> joined(std::vector<std::string> words, const std::vector<std::string>& more)
@@ -344,8 +348,9 @@ TEST_CASE("each stage moves the bytes that were said, and its peak is the one th
                                              {"--stages", "2", "--schedule", "zb-h1", "--precision", "bf16"},
                                              {"--stages", "2", "--replicas", "2", "--shard", "3"}}) {
     CAPTURE(how);
-    const gpt::options chosen =
-        chosen_by(joined({"--layers", "3", "--width", "32", "--heads", "2", "--context", "16", "--batch", "2"}, how));
+    const gpt::options chosen = parsed(joined({"--steps", "8", "--threads", "1", "--layers", "3", "--width", "32",
+                                               "--heads", "2", "--context", "16", "--batch", "2"},
+                                              how));
     std::FILE* const out = std::tmpfile();
     CHECK(gpt::run_stages(chosen, text, gpt::display{out}) == 0);
     std::string printed(1U << 16U, '\0');

@@ -245,7 +245,12 @@ class sharded_model {
   void settle()
   {
     sharding::end_all_on_failure(ranks_, [this] { ranks_.for_each([this](auto& group) { finish(group); }); });
-    const auto await = [this](agent each) { m_.backend().wait(agent::host, m_.backend().record(each)); };
+    const auto await = [this](agent each) {
+      if constexpr (measuring_backend<Backend>)  // a step waits for the sums of other ranks here
+        m_.backend().wait(agent::host, m_.backend().record(each), wait_cause::optimizer_input);
+      else
+        m_.backend().wait(agent::host, m_.backend().record(each));
+    };
     for_each_worker(await);
     await(adder_);
     check();
