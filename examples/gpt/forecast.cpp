@@ -13,6 +13,8 @@
 #include <chunkmem/collective/simulated_ranks.hpp>
 #include <chunkmem/configurator/cluster.hpp>
 #include <chunkmem/configurator/cluster_file.hpp>
+#include <chunkmem/configurator/port_flows.hpp>
+#include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/ownership/ownership_policy.hpp>
@@ -44,27 +46,31 @@ using chunkmem::configurator::cluster;
   return *middle;
 }
 
-/// The costs of collectives over MPI: ranks agree on each call in ceil(log2 ranks) rounds before its ring begins.
+/// The costs of collectives over MPI. Ranks agree on each call in ceil(log2 ranks) rounds. Then each rank sends to all
+/// others at once, and their flows share ports as in plans.
 [[nodiscard]] network_costs network_of(const cluster& whole)
 {
-  std::vector<double> rates, latencies, of_message, of_byte;
+  using namespace chunkmem::configurator;
+  std::vector<double> latencies, of_message, of_byte;
   const auto nodes = static_cast<std::uint32_t>(whole.nodes.size());
-  for (const chunkmem::configurator::cluster_node& it : whole.nodes) {
+  for (const cluster_node& it : whole.nodes) {
     of_message.push_back(it.message_work.seconds_per_message);
     of_byte.push_back(it.message_work.seconds_per_byte);
   }
   for (std::uint32_t from = 0; from < nodes; ++from)
-    for (std::uint32_t to = 0; to < nodes; ++to) {
-      if (from == to) continue;
-      rates.push_back(whole.links(from, to).bytes_per_second);
-      latencies.push_back(whole.links(from, to).latency);
-    }
-  const double latency = median(latencies) * 1e9;
-  network_costs made{.of_node = 1, .nodes = nodes};
+    for (std::uint32_t to = 0; to < nodes; ++to)
+      if (from != to) latencies.push_back(whole.links(from, to).latency);
+  const std::vector<std::uint32_t> ranks = whole.nodes_of_ranks();
+  port_flows flows{whole};
+  flows.add(ranks, sum_route::direct);
+  const double start = flows.gather_seconds(ranks, 0, sum_route::direct);
+  constexpr double each = 1 << 20;  // bytes that a rank sends to each other rank
+  const double moved = flows.gather_seconds(ranks, each * nodes, sum_route::direct) - start;
+  network_costs made{.of_node = 1, .nodes = nodes, .way = network_costs::route::direct};
   made.work = {.seconds_per_message = median(of_message), .seconds_per_byte = median(of_byte)};
-  made.network_bytes_per_second = median(rates);
-  made.network_nanoseconds = static_cast<std::uint64_t>(latency);
-  made.start_nanoseconds = static_cast<std::uint64_t>(latency * std::ceil(std::log2(nodes)));
+  made.network_bytes_per_second = each * (nodes - 1) / moved;
+  made.network_nanoseconds = static_cast<std::uint64_t>(start * 1e9);
+  made.start_nanoseconds = static_cast<std::uint64_t>(median(latencies) * 1e9 * std::ceil(std::log2(nodes)));
   return made;
 }
 

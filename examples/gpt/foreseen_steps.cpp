@@ -32,18 +32,9 @@ foreseen_steps foresee(const training_setup& setup, const chunkmem::activation::
 
 foreseen_steps foresee(const training_setup& setup, const chunkmem::activation::activation_plan& later,
                        const training_start& start, const clock_rates& rates, const rank_plan& plan,
-                       const rank_place& place)
+                       const chunkmem::collective::network_costs& network, chunkmem::rank_id rank)
 {
-  constexpr double no_limit = 1e30;
-  const rank_rates all{rates,
-                       {.of_node = 1,
-                        .nodes = place.ranks,
-                        .peer_bytes_per_second = no_limit,
-                        .network_bytes_per_second = no_limit,
-                        .start_nanoseconds = 0,
-                        .peer_nanoseconds = 0,
-                        .network_nanoseconds = 0}};
-  const chunkmem::rank_id rank{place.rank};
+  const rank_rates all{rates, network};
   chunkmem::collective::simulated_ranks link{all.network, rank};
   simulated_groups gathers{all.network, rank, plan.of_node, link};
   simulated_groups sums{all.network, rank, plan.of_node, link};

@@ -71,8 +71,31 @@ template <class... Numbers>
              static_cast<double>(seen.count()));
 }
 
+[[nodiscard]] std::string head_of_table()
+{
+  return line("  %-22s %24s %24s\n", "a step", "said", "seen");
+}
+[[nodiscard]] std::string row_of_seconds(const step_account& said, const step_account& seen)
+{
+  return row("seconds", line("%.4g", said.seconds), line("%.4g", seen.seconds), said.seconds, seen.seconds);
+}
+[[nodiscard]] std::string rows_of_bytes(const step_account& said, const step_account& seen)
+{
+  return row("to the device", whole(said.loaded), whole(seen.loaded)) +
+         row("back to the host", whole(said.written_back), whole(seen.written_back)) +
+         row("peak of the device", said.device_peak, seen.device_peak);
+}
+[[nodiscard]] bool is_worth_a_cause(const step_account& said, const step_account& seen)
+{
+  return std::abs(seen.seconds - said.seconds) > worth_a_cause * said.seconds;
+}
+[[nodiscard]] bool are_equal_bytes(const step_account& said, const step_account& seen)
+{
+  return said.loaded == seen.loaded && said.written_back == seen.written_back && said.device_peak == seen.device_peak;
+}
+
 /// The part of a step that differs most from what was said of it.
-[[nodiscard]] std::string cause_of_seconds(const step_account& said, const step_account& seen)
+[[nodiscard]] std::string cause_of_seconds(const options& chosen, const step_account& said, const step_account& seen)
 {
   constexpr std::array<const char*, step_parts> names{"forward runs of layers", "backward runs of layers",
                                                       "embeddings, head and loss", "updates"};
@@ -81,7 +104,9 @@ template <class... Numbers>
     for (const double part : account.parts) rest -= part;
     return rest;
   };
-  std::string cause = line("waits for copies, %.4g s instead of %.4g s", seen.waited, said.waited);
+
+  const char* const waits = over_ranks(chosen) ? "waits for copies and other ranks" : "waits for copies";
+  std::string cause = line("%s, %.4g s instead of %.4g s", waits, seen.waited, said.waited);
   double most = seen.waited - said.waited;
   const double direction = seen.seconds > said.seconds ? 1 : -1;
   const auto consider = [&](const char* name, double expected, double found) {
@@ -105,6 +130,33 @@ template <class... Numbers>
 }
 
 }  // namespace
+
+std::string bytes_told(const step_account& step)
+{
+  return size_text(whole(step.loaded)) + " to the device, " + size_text(whole(step.written_back)) +
+         " back, peak of the device " + size_text(step.device_peak);
+}
+std::string seconds_told(double seconds)
+{
+  return line("%.4g s", seconds);
+}
+std::string compared_stages(const options& chosen, std::span<const step_account> said,
+                            std::span<const step_account> seen, std::size_t seconds_of, const unforeseen& events)
+{
+  const step_account &own_said = said[seconds_of], &own_seen = seen[seconds_of];
+  std::string text = head_of_table() + row_of_seconds(own_said, own_seen);
+  bool are_equal = true;
+  for (std::size_t stage = 0; stage < said.size(); ++stage) {
+    text += "  stage " + std::to_string(stage) + '\n' + rows_of_bytes(said[stage], seen[stage]);
+    are_equal = are_equal && are_equal_bytes(said[stage], seen[stage]);
+  }
+  if (is_worth_a_cause(own_said, own_seen))
+    text += own_seen.seconds > own_said.seconds
+                ? "  likely cause, seconds: runs of stages that share processors, or waits for other stages\n"
+                : "  likely cause, seconds: measured steps that other work made slower\n";
+  if (!are_equal) text += "  likely cause, bytes: " + cause_of_bytes(chosen, events) + '\n';
+  return text;
+}
 
 foresight::foresight(const options& chosen, const activation_plan& first, bytes room, std::uint64_t parameters,
                      look look_ahead, agree agree_on)
@@ -202,23 +254,16 @@ std::string foresight::told() const
     text += '\n';
   }
   if (!fits_) return text + "said    the steps to come cannot be foreseen\n";
-  return text + line("said    %.4g s a step, %s to the device, %s back, peak of the device %s\n", said_.seconds,
-                     size_text(whole(said_.loaded)).c_str(), size_text(whole(said_.written_back)).c_str(),
-                     size_text(said_.device_peak).c_str());
+  return text + "said    " + seconds_told(said_.seconds) + " a step, " + bytes_told(said_) + '\n';
 }
 
 std::string foresight::compared_with(const step_account& seen, const unforeseen& events) const
 {
   if (!fits_) return {};
-  std::string text = line("  %-22s %24s %24s\n", "a step", "said", "seen");
-  text += row("seconds", line("%.4g", said_.seconds), line("%.4g", seen.seconds), said_.seconds, seen.seconds);
-  text += row("to the device", whole(said_.loaded), whole(seen.loaded));
-  text += row("back to the host", whole(said_.written_back), whole(seen.written_back));
-  text += row("peak of the device", said_.device_peak, seen.device_peak);
-  if (std::abs(seen.seconds - said_.seconds) > worth_a_cause * said_.seconds)
-    text += "  likely cause, seconds: " + cause_of_seconds(said_, seen) + '\n';
-  if (said_.loaded != seen.loaded || said_.written_back != seen.written_back || said_.device_peak != seen.device_peak)
-    text += "  likely cause, bytes: " + cause_of_bytes(chosen_, events) + '\n';
+  std::string text = head_of_table() + row_of_seconds(said_, seen) + rows_of_bytes(said_, seen);
+  if (is_worth_a_cause(said_, seen))
+    text += "  likely cause, seconds: " + cause_of_seconds(chosen_, said_, seen) + '\n';
+  if (!are_equal_bytes(said_, seen)) text += "  likely cause, bytes: " + cause_of_bytes(chosen_, events) + '\n';
   return text;
 }
 

@@ -7,7 +7,9 @@
 #include "virtual_clocks.hpp"
 
 #include <chunkmem/activation/activation_plan.hpp>
+#include <chunkmem/collective/network_costs.hpp>
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/core/ids.hpp>
 #include <chunkmem/manager/rehearsal.hpp>
 
 #include <cstdint>
@@ -33,21 +35,15 @@ struct training_start {
   chunkmem::memory_requirement need{};  ///< of a step
 };
 
-/// The place of a rank among those that train together.
-struct rank_place {
-  std::uint32_t rank = 0;
-  std::uint32_t ranks = 1;
-};
-
 /// The first steps of a training: the same trainer and manager, policies and capacities, without bytes. The copies and
 /// the peak are those of the real steps, since no decision of a manager depends on time.
 /// @param setup   its plan is that of the measured steps   @param later   the plan of the other steps
 [[nodiscard]] foreseen_steps foresee(const training_setup& setup, const chunkmem::activation::activation_plan& later,
                                      const training_start& start, const clock_rates& rates);
-/// The same for one rank. Its gathers and sums take no time of their own: the measured seconds of layers have them.
+/// The same for one rank. No other rank comes late. @param network   the measured times of gathers and sums
 [[nodiscard]] foreseen_steps foresee(const training_setup& setup, const chunkmem::activation::activation_plan& later,
                                      const training_start& start, const clock_rates& rates, const rank_plan& plan,
-                                     const rank_place& place);
+                                     const chunkmem::collective::network_costs& network, chunkmem::rank_id rank);
 
 /// Events that a forecast does not know.
 struct unforeseen {
@@ -56,6 +52,14 @@ struct unforeseen {
   std::size_t skipped = 0;        ///< steps whose gradients were not finite
   std::uint64_t divergences = 0;  ///< steps that were not as recorded
 };
+
+[[nodiscard]] std::string bytes_told(const step_account& step);
+[[nodiscard]] std::string seconds_told(double seconds);
+/// A table of what was said of all stages beside what was seen, and likely causes as `foresight::compared_with`.
+/// @param seconds_of   the stage whose seconds are compared
+[[nodiscard]] std::string compared_stages(const options& chosen, std::span<const step_account> said,
+                                          std::span<const step_account> seen, std::size_t seconds_of,
+                                          const unforeseen& events);
 
 /// Chooses the plan of activations by measured rates, and tells the steps to come.
 ///

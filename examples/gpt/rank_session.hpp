@@ -7,6 +7,7 @@
 #include "display.hpp"
 #include "followed_training.hpp"
 #include "foresight.hpp"
+#include "gather_times.hpp"
 #include "metrics.hpp"
 #include "progress.hpp"
 #include "report.hpp"
@@ -198,14 +199,17 @@ class rank_session {
     if constexpr (Place::foresees) {
       if (!setup_.is_followed) return;
       is_resumed_ = progress_.step() > 0;
-      const rank_place place{chunkmem::index_of(ranks_.rank()), ranks_.ranks()};
-      const auto look = [this, place](const chunkmem::activation::activation_plan& later, const clock_rates& rates) {
-        return gpt::foresee(setup_, later, start_, rates, plan_, place);
-      };
       const auto agree = [this](std::span<double> numbers) {
         for (double& number : numbers)
           for (const std::uint64_t word : all(std::bit_cast<std::uint64_t>(number)))
             number = std::max(number, std::bit_cast<double>(word));
+      };
+      gather_times gathers = measured_gathers(memory_, ranks_);
+      agree(gathers.seconds);
+      const auto network = gathers.costs(ranks_.ranks());
+      if (show != nullptr) show->line(gathers.told());
+      const auto look = [this, network](const chunkmem::activation::activation_plan& later, const clock_rates& rates) {
+        return gpt::foresee(setup_, later, start_, rates, plan_, network, ranks_.rank());
       };
       foresight ahead{setup_.chosen,
                       setup_.plan,

@@ -5,10 +5,14 @@
 #include "budget.hpp"
 #include "checkpoints.hpp"
 #include "display.hpp"
+#include "gather_times.hpp"
 #include "metrics.hpp"
 #include "report.hpp"
 #include "run.hpp"
+#include "stage_foresight.hpp"
+#include "stage_run_times.hpp"
 #include "stage_trainer.hpp"
+#include "step_watch.hpp"
 #include "training_grid.hpp"
 
 #include <chunkmem/backend/host_arena.hpp>
@@ -62,6 +66,33 @@ struct stage_setup {
   }
 };
 
+/// The manager of a stage. @tparam has_replicas   the stage is divided over others
+template <class Backend, class Ranks, bool has_replicas>
+using stage_manager =
+    std::conditional_t<has_replicas,
+                       chunkmem::sharded_model<Backend, Ranks, any_eviction, any_layout, any_transfer, any_placement>,
+                       chunkmem::manager<Backend, any_eviction, any_layout, any_placement, any_transfer>>;
+
+/// @param here, memory   outlive it
+template <class Manager, class Here, class Backend>
+[[nodiscard]] Manager manager_of_stage(const stage_setup& setup, Here& here, Backend& memory)
+{
+  const options& chosen = setup.chosen;
+  const chunkmem::manager_options chunks{.chunk_bytes = setup.chunk()};
+  if constexpr (requires(Manager& m) { m.shares(); })
+    return Manager{memory,          here.replicas(), chunks,          {.divided = setup.grid.divided},
+                   chosen.eviction, chosen.layout,   chosen.transfer, chosen.placement};
+  else
+    return Manager{memory, chunks, chosen.eviction, chosen.layout, chosen.placement, chosen.transfer};
+}
+
+/// Room for what comes from other stages and goes to them.
+template <class Manager>
+[[nodiscard]] auto lease_boundaries(Manager& manager, const chunkmem::pipeline::boundary_buffers& buffers)
+{
+  return manager.lease(chunkmem::tier::device, std::max(buffers.size(), chunkmem::bytes{256}));
+}
+
 /// One rank: its device, its parts of the model, and the trainer that works on them.
 /// @tparam Here   a place of thread_grid, or process_grid   @tparam has_replicas   its stage is divided over others
 template <class Here, bool has_replicas>
@@ -69,22 +100,20 @@ class stage_session {
  public:
   using backend_type = chunkmem::backend::host_arena;
   using ranks_type = typename Here::communicator_type;
-  using manager_type = std::conditional_t<
-      has_replicas,
-      chunkmem::sharded_model<backend_type, ranks_type, any_eviction, any_layout, any_transfer, any_placement>,
-      chunkmem::manager<backend_type, any_eviction, any_layout, any_placement, any_transfer>>;
+  using manager_type = stage_manager<backend_type, ranks_type, has_replicas>;
   using folder_paths = std::vector<std::filesystem::path>;
 
   /// @param others   as folders_of_others
   stage_session(const stage_setup& setup, Here& here, chunkmem::bytes device, chunkmem::bytes host,
                 folder_paths others = {})
       : setup_{setup},
+        start_{device, host},
         others_{std::move(others)},
         files_{own_files(setup, here.stage(), others_)},
         here_{here},
         buffers_{setup.grid.plan, here.stage(), setup.inputs()},
         memory_{{.device_capacity = device, .host_capacity = host}},
-        manager_{manager_of(setup, here, memory_)},
+        manager_{manager_of_stage<manager_type>(setup, here, memory_)},
         trainer_{manager_, setup.chosen.size, setup.grid.plan, here, setup.text, setup.settings(), setup.workers}
   {
   }
@@ -122,7 +151,7 @@ class stage_session {
   [[nodiscard]] auto rehearse()
   {
     return manager_.rehearse([this] {
-      const auto boundaries = lease_boundaries();
+      const auto boundaries = lease_boundaries(manager_, buffers_);
       trainer_.rehearse();
     });
   }
@@ -139,11 +168,13 @@ class stage_session {
                                 : setup_.chosen.resume->string() + " of " + std::to_string(others_.size()) + " stages"};
     saved_stage saved{here_.all(), manager_, others_};
     const bool prints = show != nullptr && trainer_.has_loss() && here_.replica() == 0;
+    const display* const told = prints ? show : nullptr;
     if (const std::string found = saves.resume(saved); prints && !found.empty()) show->line(found);
     if (prints && setup_.chosen.metrics) metrics_.emplace(*setup_.chosen.metrics, trainer_.updates());
     verify_progress again{show == nullptr && trainer_.has_loss() && here_.replica() == 0, trainer_.updates()};
     trainer_.on_update([&](std::uint32_t it) {
       if (prints) tell(*show, it);
+      follow(told);
       again.tell(it + std::size_t{1}, setup_.chosen.steps);
     });
     trainer_.on_question([this] { return is_told_to_end(); });
@@ -151,17 +182,20 @@ class stage_session {
       trainer_.on_save([&](std::uint32_t it) { return saves.is_due(it + std::size_t{1}) || trainer_.is_end(it); },
                        [&](std::uint32_t it) {
                          const std::string what = saves.save_after(it + std::size_t{1}, saved, trainer_.is_end(it));
+                         was_saved_ = true;
                          if (prints) show->line(what);
                        });
+    if (setup_.is_limited) foresee(told);
     before_ = clock::now();
     report_before_ = manager_.report();
     backend_type couriers{{}};  // links have agents of their own: those of one backend may be too few
     auto links = here_.links(couriers);
     {
-      const auto boundaries = lease_boundaries();
+      const auto boundaries = lease_boundaries(manager_, buffers_);
       chunkmem::pipeline::stage_runner runner{setup_.grid.plan, links, couriers, buffers_,
                                               std::as_writable_bytes(boundaries.template span<std::uint8_t>())};
       trainer_.begin();
+      watch_.begin_step();
       runner.run(trainer_, trainer_.updates());
       trainer_.end();
     }
@@ -174,22 +208,89 @@ class stage_session {
   }
 
  private:
-  [[nodiscard]] static manager_type manager_of(const stage_setup& setup, Here& here, backend_type& memory)
-  {
-    const options& chosen = setup.chosen;
-    const chunkmem::manager_options chunks{.chunk_bytes = setup.chunk()};
-    if constexpr (has_replicas)
-      return manager_type{memory,          here.replicas(), chunks,          {.divided = setup.grid.divided},
-                          chosen.eviction, chosen.layout,   chosen.transfer, chosen.placement};
-    else
-      return manager_type{memory, chunks, chosen.eviction, chosen.layout, chosen.placement, chosen.transfer};
-  }
   [[nodiscard]] static std::string folder_of(std::size_t stage) { return "stage-" + std::to_string(stage); }
   using clock = std::chrono::steady_clock;
 
-  [[nodiscard]] auto lease_boundaries()
+  /// Says the bytes of the steps to come, which every stage simulates. Measures the links. Every rank makes this call.
+  /// @param show   null prints nothing
+  void foresee(const display* show)
   {
-    return manager_.lease(chunkmem::tier::device, std::max(buffers_.size(), chunkmem::bytes{256}));
+    said_ = foresee_stage(setup_, here_.stage(), here_.replica(), start_.device, start_.host);
+    gathers_ = measured_gathers(memory_, here_.all());
+    is_resumed_ = trainer_.updates() > 0;
+    std::vector<std::uint64_t> mine = words_of(said_.compared);
+    mine.push_back(said_.fits);
+    const auto all = exchanged(here_.all(), mine);
+    is_foreseen_ = std::ranges::all_of(all, [](const auto& words) { return words.back() == 1; }) &&
+                   trainer_.updates() + first_steps::all <= setup_.grid.plan.batches;
+    if (!is_foreseen_ || show == nullptr) return;
+    for (std::uint32_t stage = 0; stage < all.size(); ++stage) {
+      const step_account it = account_of(all[stage]);
+      show->line("said    stage " + std::to_string(stage) + ": " + bytes_told(it));
+    }
+  }
+  /// An update is done.
+  void follow(const display* show)
+  {
+    if (!is_foreseen_ || watch_.done() == first_steps::all) return;
+    watch_.end_step();
+    watch_.begin_step();
+    if (watch_.done() <= first_steps::measured) trainer_.run_times().end_batch(watch_.done() > 1);
+    if (watch_.done() == first_steps::measured) say_seconds(show);
+    if (watch_.done() == first_steps::all) compare(show);
+  }
+  /// Simulates the schedule with the measured times of all stages, where somebody prints. Every rank makes this call.
+  void say_seconds(const display* show)
+  {
+    std::vector<double> seconds = trainer_.run_times().seconds();
+    seconds.insert(seconds.end(), gathers_.seconds.begin(), gathers_.seconds.end());
+    std::vector<std::uint64_t> words;
+    for (const double it : seconds) words.push_back(std::bit_cast<std::uint64_t>(it));
+    for (const auto& others : exchanged(here_.all(), words))
+      for (std::size_t at = 0; at < words.size(); ++at)
+        seconds[at] = std::max(seconds[at], std::bit_cast<double>(others[at]));
+    if (show == nullptr) return;
+    std::copy_n(seconds.end() - 2, 2, gathers_.seconds.begin());
+    const schedule_type& plan = setup_.grid.plan;
+    const auto network = gathers_.costs(plan.stage_count());
+    const auto costs =
+        costs_of_runs(plan, seconds, setup_.inputs().front(),
+                      {.latency = gathers_.seconds[0], .bytes_per_second = network.network_bytes_per_second});
+    const auto begun = static_cast<std::uint32_t>(trainer_.updates() - first_steps::measured);
+    constexpr std::uint32_t before = first_steps::measured + first_steps::settling;
+    said_.compared.seconds = seconds_between_updates(plan, costs, here_.stage(), begun + before,
+                                                     begun + static_cast<std::uint32_t>(first_steps::all));
+    show->line("said    " + seconds_told(said_.compared.seconds) + " a step");
+  }
+  /// The steps that were said beside those that were seen, of each stage.
+  void compare(const display* show)
+  {
+    const unforeseen events{.is_resumed = is_resumed_,
+                            .was_saved = was_saved_,
+                            .skipped = trainer_.skipped(),
+                            .divergences = manager_.report().divergences};
+    const auto said = exchanged(here_.all(), words_of(said_.compared));
+    const auto seen = exchanged(here_.all(), words_of(watch_.seen()));
+    if (show == nullptr) return;
+    std::vector<step_account> all_said, all_seen;
+    for (const auto& words : said) all_said.push_back(account_of(words));
+    for (const auto& words : seen) all_seen.push_back(account_of(words));
+    std::string text = compared_stages(setup_.chosen, all_said, all_seen, here_.stage(), events);
+    text.pop_back();  // a line ends itself
+    show->line(text);
+  }
+  /// What accounts of stages have in common, as words.
+  [[nodiscard]] static std::vector<std::uint64_t> words_of(const step_account& it)
+  {
+    return {std::bit_cast<std::uint64_t>(it.seconds), std::bit_cast<std::uint64_t>(it.loaded),
+            std::bit_cast<std::uint64_t>(it.written_back), it.device_peak.count()};
+  }
+  [[nodiscard]] static step_account account_of(const std::vector<std::uint64_t>& words)
+  {
+    return {.seconds = std::bit_cast<double>(words[0]),
+            .loaded = std::bit_cast<double>(words[1]),
+            .written_back = std::bit_cast<double>(words[2]),
+            .device_peak = chunkmem::bytes{words[3]}};
   }
   void tell(const display& show, std::uint32_t batch)
   {
@@ -213,7 +314,8 @@ class stage_session {
   /// A rank was sent a signal: all ranks hear of it in the same update.
   [[nodiscard]] bool is_told_to_end()
   {
-    for (const auto& words : exchanged({static_cast<std::uint64_t>(command_line::interruption::signal())}))
+    for (const auto& words :
+         exchanged(here_.world(), {static_cast<std::uint64_t>(command_line::interruption::signal())}))
       signal_ = std::max(signal_, static_cast<int>(words.front()));
     return signal_ != 0;
   }
@@ -227,10 +329,10 @@ class stage_session {
     if (trainer_.has_loss())
       for (std::size_t batch = 0; batch < losses.size(); ++batch)
         losses[batch] = std::bit_cast<std::uint32_t>(trainer_.loss(batch));
-    const std::vector<std::vector<std::uint64_t>> all_losses = exchanged(losses);
+    const std::vector<std::vector<std::uint64_t>> all_losses = exchanged(here_.world(), losses);
     for (const std::uint64_t word : all_losses[setup_.grid.plan.owners.back()])  // of the first replica
       result.losses.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(word)));
-    const std::vector<std::vector<std::uint64_t>> hashes = exchanged(trainer_.hashes());
+    const std::vector<std::vector<std::uint64_t>> hashes = exchanged(here_.world(), trainer_.hashes());
     fnv1a all;
     for (std::size_t number = 0; number < hashes.front().size(); ++number) {
       std::uint64_t of_parameter = 0;
@@ -245,11 +347,12 @@ class stage_session {
     result.parameter_hash = all.value();
     return result;
   }
-  /// Words of every rank.
-  [[nodiscard]] std::vector<std::vector<std::uint64_t>> exchanged(const std::vector<std::uint64_t>& mine)
+  /// Words of every rank of a group.
+  [[nodiscard]] static std::vector<std::vector<std::uint64_t>> exchanged(ranks_type& group,
+                                                                         const std::vector<std::uint64_t>& mine)
   {
-    std::vector<std::uint64_t> all(mine.size() * here_.world().ranks());
-    here_.world().exchange(mine, all);
+    std::vector<std::uint64_t> all(mine.size() * group.ranks());
+    group.exchange(mine, all);
     std::vector<std::vector<std::uint64_t>> by_rank;
     for (auto it = all.begin(); it != all.end(); it += static_cast<std::ptrdiff_t>(mine.size()))
       by_rank.emplace_back(it, it + static_cast<std::ptrdiff_t>(mine.size()));
@@ -274,7 +377,10 @@ class stage_session {
     return own;
   }
 
+  using schedule_type = chunkmem::pipeline::schedule;
+
   stage_setup setup_;
+  training_start start_;
   folder_paths others_;
   options files_;
   Here& here_;
@@ -282,6 +388,13 @@ class stage_session {
   backend_type memory_;
   manager_type manager_;
   stage_trainer<manager_type, Here> trainer_;
+  step_meter<manager_type> meter_{manager_};
+  step_watch<manager_type> watch_{manager_, meter_};
+  foreseen_steps said_;
+  gather_times gathers_;
+  bool is_foreseen_ = false;
+  bool is_resumed_ = false;
+  bool was_saved_ = false;
   clock::time_point before_;
   chunkmem::report report_before_;
   int signal_ = 0;  // that a rank was sent

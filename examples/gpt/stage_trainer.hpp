@@ -9,6 +9,8 @@
 #include "progress.hpp"
 #include "settings.hpp"
 #include "stage_model.hpp"
+#include "stage_run_times.hpp"
+#include "virtual_clocks.hpp"
 #include "windows.hpp"
 
 #include <chunkmem/collective/agreed_outcome.hpp>
@@ -28,6 +30,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -84,6 +87,7 @@ class stage_trainer {
 
   void forward(const forward_run& run)
   {
+    const timed_run now{*this, run.step, stage_run::forward};
     const auto& [part, place] = prepare(chunkmem::pass::forward, run.step);
     if (part.range.begins)
       for (std::size_t row = 0; row < size_.batch; ++row) place.forward.embed(row, window_of(run.step, row));
@@ -97,6 +101,7 @@ class stage_trainer {
 
   void backward(const backward_run& run)
   {
+    const timed_run now{*this, run.step, stage_run::backward_input};
     const auto& [part, place] = prepare(chunkmem::pass::backward, run.step);
     if (!part.range.ends)
       for (std::size_t row = 0; row < size_.batch; ++row) write(place.row(row).slope, run.output_gradient, row);
@@ -107,6 +112,7 @@ class stage_trainer {
   /// Saved activations stay: the gradients of the weights need them later.
   void backward_input(const backward_run& run)
   {
+    const timed_run now{*this, run.step, stage_run::backward_input};
     const auto& [part, place] = prepare(chunkmem::pass::backward, run.step);
     if (!part.range.ends)
       for (std::size_t row = 0; row < size_.batch; ++row) write(place.row(row).start, run.output_gradient, row);
@@ -124,6 +130,7 @@ class stage_trainer {
   /// Goes the way back once more, now with the gradients of the weights.
   void backward_weight(const operation& step)
   {
+    const timed_run now{*this, step, stage_run::backward_weight};
     const auto& [part, place] = prepare(chunkmem::pass::backward, step);
     for (std::size_t row = 0; row < size_.batch && !part.range.ends; ++row) {
       copy(place.row(row).start, place.row(row).slope);
@@ -146,6 +153,7 @@ class stage_trainer {
     const bool is_saved = !m_.rehearsing() && saves_after_ && saves_after_(batch);
     const bool is_last =
         batch + 1 == plan_.batches || batch == end_ || (m_.rehearsing() && step.version > plan_.versions);
+    std::optional<timed_run> now{std::in_place, *this, step, stage_run::update};
     end();
     versions_.flip();
     begin("batch", !is_saved && !is_last);
@@ -158,6 +166,7 @@ class stage_trainer {
     });
     if (done == chunkmem::optimizer::step_result::skipped_nonfinite) ++skipped_;
     norm_ = done.norm;
+    now.reset();
     if (on_update_) on_update_(batch);
     if (!is_saved) return;
     own().updates().keep_record();  // few batches are cut in two
@@ -186,21 +195,28 @@ class stage_trainer {
   /// The steps of some batches with pins that have no bytes, for a rehearsal.
   void rehearse()
   {
-    using kind = chunkmem::pipeline::operation_kind;
     begin();
     for (const operation& step : plan_.stages[here_.stage()]) {
-      if (step.kind == kind::forward) forward(forward_run{step});
-      if (step.kind == kind::backward) backward(backward_run{step});
-      if (step.kind == kind::backward_input) backward_input(backward_run{step});
-      if (step.kind == kind::backward_weight) backward_weight(step);
-      if (step.kind == kind::update) update(step);
-      if (step.kind == kind::update && step.version > plan_.versions) break;
+      run(step);
+      if (step.kind == chunkmem::pipeline::operation_kind::update && step.version > plan_.versions) break;
     }
     end();
     updated_ = 0;
     for (auto& [number, part] : parts_) part.added = 0;
     versions_.start();
   }
+
+  /// One step of the schedule, where no other stage is and no byte: in a rehearsal, or on virtual clocks.
+  void run(const operation& step)
+  {
+    using kind = chunkmem::pipeline::operation_kind;
+    if (step.kind == kind::forward) forward(forward_run{step});
+    if (step.kind == kind::backward) backward(backward_run{step});
+    if (step.kind == kind::backward_input) backward_input(backward_run{step});
+    if (step.kind == kind::backward_weight) backward_weight(step);
+    if (step.kind == kind::update) update(step);
+  }
+  [[nodiscard]] stage_run_times& run_times() noexcept { return run_times_; }
 
   [[nodiscard]] bool has_loss() const { return parts_.contains(plan_.part_count() - 1); }
   /// The mean loss of a position in a batch [nats]. @pre has_loss
@@ -233,6 +249,27 @@ class stage_trainer {
  private:
   static constexpr bool has_replicas = requires(Manager& m) { m.shares(); };
   using iteration_type = decltype(std::declval<Manager&>().iteration("batch", 1U));
+
+  /// While it lives, a part runs. An update begins behind the waits for other stages. Nothing is timed in a rehearsal.
+  class timed_run {
+   public:
+    timed_run(stage_trainer& owner, const operation& step, stage_run run)
+        : owner_{owner}, part_{step.part}, run_{run}, begin_{owner.m_.backend().now()}
+    {
+    }
+    timed_run(const timed_run&) = delete;
+    ~timed_run()
+    {
+      if (owner_.m_.rehearsing()) return;
+      owner_.run_times_.add(part_, run_, static_cast<double>(owner_.m_.backend().now() - begin_) * 1e-9);
+    }
+
+   private:
+    stage_trainer& owner_;
+    std::uint32_t part_;
+    stage_run run_;
+    std::uint64_t begin_;
+  };
 
   /// Activations of a micro-batch on its way, and the runs that work on them.
   struct one_place {
@@ -353,14 +390,14 @@ class stage_trainer {
   void write(chunkmem::tensor<float> to, std::span<const std::byte> from, std::size_t row)
   {
     const auto pin = m_.acquire(to, chunkmem::access::write);
-    if (!m_.rehearsing()) std::memcpy(pin.data(), from.data() + row * bytes_of_row(), bytes_of_row());
+    if (computes(m_)) std::memcpy(pin.data(), from.data() + row * bytes_of_row(), bytes_of_row());
   }
   /// The tensor has served its purpose.
   void read(chunkmem::tensor<float> from, std::span<std::byte> to, std::size_t row)
   {
     {
       const auto pin = m_.acquire(from, chunkmem::access::read);
-      if (!m_.rehearsing()) std::memcpy(to.data() + row * bytes_of_row(), pin.data(), bytes_of_row());
+      if (computes(m_)) std::memcpy(to.data() + row * bytes_of_row(), pin.data(), bytes_of_row());
     }
     m_.drop(from);
   }
@@ -369,7 +406,7 @@ class stage_trainer {
   {
     const auto source = m_.acquire(from, chunkmem::access::read);
     const auto target = m_.acquire(to, chunkmem::access::write);
-    if (!m_.rehearsing()) std::memcpy(target.data(), source.data(), bytes_of_row());
+    if (computes(m_)) std::memcpy(target.data(), source.data(), bytes_of_row());
   }
 
   // --- The tied table ---
@@ -400,7 +437,7 @@ class stage_trainer {
   template <class Pin>
   void add_tied_here(const Pin& left, const Pin& right) const
   {
-    if (m_.rehearsing()) return;
+    if (!computes(m_)) return;
     for (std::size_t index = 0; index < left.size(); ++index)
       left.data()[index] = right.data()[index] = sum_of(left.data()[index], right.data()[index]);
   }
@@ -436,13 +473,14 @@ class stage_trainer {
   const training_text& text_;
   trainer_settings settings_;
   chunkmem::optimizer::thread_pool& workers_;
-  chunkmem::optimizer::adam adam_{settings_.adam};
+  adam_of<Manager> adam_ = make_adam(m_, settings_.adam);
   chunkmem::optimizer::loss_scale scale_ = scales() ? chunkmem::optimizer::loss_scale::dynamic(settings_.scale)
                                                     : chunkmem::optimizer::loss_scale::fixed(1.0f);
   chunkmem::pipeline::weight_versions<Manager> versions_;
   chunkmem::pipeline::stage_step<typename Place::communicator_type> steps_;
   std::map<std::uint32_t, one_part> parts_;
   std::vector<double> losses_;  // by batch: sums over positions
+  stage_run_times run_times_{plan_.part_count()};
   std::unique_ptr<iteration_type> scope_;
   static constexpr std::uint32_t no_end = UINT32_MAX;
   std::uint32_t end_ = no_end;

@@ -19,8 +19,8 @@ namespace gpt {
 /// The time and the copies of a step, or the mean of some steps.
 struct step_account {
   double seconds = 0;
-  part_seconds parts{};           ///< without waits, but over ranks
-  double waited = 0;              ///< seconds of the calling thread, for copies; 0 over ranks
+  part_seconds parts{};           ///< without waits
+  double waited = 0;              ///< seconds of the calling thread, for copies, gathers and sums
   double loaded = 0;              ///< bytes to the device
   double written_back = 0;        ///< bytes to the host
   chunkmem::bytes device_peak{};  ///< since the manager was made
@@ -34,12 +34,10 @@ struct no_profile {
 /// The seconds of the parts of steps, by the clock of the manager's backend.
 template <class Manager>
 class step_meter {
-  /// Over ranks agents that gather wait beside the calling thread, and nobody knows who waited. Then waits are a part
-  /// of the part in which they come.
-  static constexpr bool knows_waits = !requires(Manager& m) { m.ranks(); };
+  static constexpr bool is_alone = !requires(Manager& m) { m.ranks(); };
 
  public:
-  using profile_type = std::conditional_t<knows_waits, chunkmem::configurator::profile_meter<Manager>, no_profile>;
+  using profile_type = std::conditional_t<is_alone, chunkmem::configurator::profile_meter<Manager>, no_profile>;
 
   /// @param manager   outlives this
   explicit step_meter(Manager& manager) noexcept : m_{manager} {}
@@ -77,7 +75,7 @@ class step_meter {
     layer_running(step_meter& meter, step_part part, std::size_t layer, chunkmem::configurator::profiled_run run)
         : part_{meter, part}
     {
-      if constexpr (knows_waits)
+      if constexpr (is_alone)
         if (meter.profile_ != nullptr) profiled_.emplace(*meter.profile_, layer, run);
     }
 
@@ -106,7 +104,7 @@ class step_meter {
 
  private:
   [[nodiscard]] double now() const { return static_cast<double>(m_.backend().now()) * 1e-9; }
-  [[nodiscard]] double waited() const { return knows_waits ? m_.report().stalls.seconds() : 0; }
+  [[nodiscard]] double waited() const { return m_.report().stalls.seconds(); }
 
   Manager& m_;
   part_seconds seconds_{};

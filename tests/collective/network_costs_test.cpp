@@ -73,7 +73,7 @@ TEST_CASE("operations in one node cost what the closed formulas of a ring say", 
   CHECK(round_numbers(9, 1).barrier() == 1'000 + 4 * 10);
 }
 
-TEST_CASE("operations over several nodes cost what the closed formulas of both routes say", "[collective]")
+TEST_CASE("operations over several nodes cost what the closed formulas of all routes say", "[collective]")
 {
   const network_costs ring = round_numbers(4, 3, route::ring);
   const network_costs by_node = round_numbers(4, 3);
@@ -86,6 +86,10 @@ TEST_CASE("operations over several nodes cost what the closed formulas of both r
   CHECK(by_node.broadcast(bytes{size}) == 1'000 + 3 * 10 + 2 * 100 + (size + 4 * 512) * 4);
   CHECK(by_node.send(bytes{size}, false) == 1'000 + 100 + size * 4);
   CHECK(by_node.barrier() == 1'000 + 2 * 10 + 2 * 100);
+  const network_costs direct = by(by_node, route::direct);  // a device sends 3 shares inside its node, and 8 to others
+  CHECK(direct.all_gather(over(direct, size)) == 1'000 + 100 + (8 * 4 + 3) * share);
+  CHECK(direct.all_reduce(over(direct, size)) == 1'000 + 2 * (100 + (8 * 4 + 3) * share));
+  CHECK(direct.broadcast(bytes{size}) == by_node.broadcast(bytes{size}));
 
   const network_costs only_network = round_numbers(1, 5);
   CHECK(only_network.all_gather(shares::of(bytes{5 * 256}, 5)) == 1'000 + 4 * (100 + 256 * 4));
@@ -119,6 +123,8 @@ TEST_CASE("more bytes or more ranks never cost less", "[collective]")
     REQUIRE(costs.all_gather(over(costs, size)) <= costs.all_gather(over(costs, more)));
     REQUIRE(costs.all_reduce(over(costs, size)) <= costs.all_reduce(over(costs, more)));
     REQUIRE(costs.broadcast(bytes{size}) <= costs.broadcast(bytes{more}));
+    const network_costs direct = by(costs, route::direct);
+    REQUIRE(direct.all_gather(over(direct, size)) <= direct.all_gather(over(direct, more)));
     REQUIRE(costs.all_gather(over(costs, size)) <= costs.all_reduce(over(costs, size)));
 
     network_costs wider = costs;

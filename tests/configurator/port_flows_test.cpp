@@ -12,6 +12,10 @@
 #include "usual_node.hpp"
 
 #include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace port_flows_test {
 
@@ -83,6 +87,27 @@ TEST_CASE("a lone flow has all of its link, and others share ports and buses", "
   CHECK(rate(1, 1) == 4e9);
   for (cluster_node& it : whole.nodes) it.port_out_bytes_per_second = it.port_in_bytes_per_second = 0;
   CHECK(rate(0, 1) == 1e9);  // as a node without ports says
+}
+
+TEST_CASE("ranks that send to each other at once share the port that is slow, and a ring crosses it once",
+          "[configurator]")
+{
+  cluster whole = nodes_of_four(4, 1e9);
+  for (cluster_node& it : whole.nodes) it.devices = 1;
+  const std::vector<std::uint32_t> ranks = whole.nodes_of_ranks();
+  const auto seconds = [&](sum_route route, std::span<const std::uint32_t> of) {
+    port_flows flows{whole};
+    flows.add(of, route);
+    return flows.gather_seconds(of, static_cast<double>(of.size()) * 1e6, route);
+  };
+  CHECK(seconds(sum_route::direct, ranks) == Catch::Approx(1e-5 + 3 * 1e-3));
+  CHECK(seconds(sum_route::ring, ranks) == Catch::Approx(3 * (1e-5 + 1e-3)));
+  whole.nodes[2].port_out_bytes_per_second = 0.2e9;
+  CHECK(seconds(sum_route::direct, ranks) == Catch::Approx(1e-5 + 3 * 5e-3));  // all that leaves node 2
+  CHECK(seconds(sum_route::ring, ranks) == Catch::Approx(3 * (1e-5 + 5e-3)));
+  const std::vector<std::uint32_t> two_and_two{0, 0, 1, 1};  // two ranks of a node send over its port at a time
+  CHECK(seconds(sum_route::direct, two_and_two) == Catch::Approx(1e-5 + 2 * 2e-3 + 1e-3 / 8));
+  CHECK(seconds(sum_route::direct, std::vector<std::uint32_t>{3}) == 0);
 }
 
 TEST_CASE("a ring over all devices crosses each port once, and one for each member of a share shares it",

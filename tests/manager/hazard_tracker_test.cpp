@@ -458,6 +458,15 @@ TEST_CASE("streams of kernels and the caller have their waits told, and agents t
   tracker.follow(agent::compute, left, left.users, wait_cause::other);  // it overwrites what is written back
   CHECK(tracker.waited(wait_cause::demand_miss) == wait_total{2, 500 + waits_for});
   CHECK(tracker.waited(wait_cause::other) == wait_total{});
+
+  const agent beside = machine.adopt();
+  tracker.add_side_agent(beside);
+  machine.advance(agent::to_device, 50'000);
+  frame_hazards added;
+  tracker.stamp_copy(tracker.copied(agent::to_device), added, true);
+  tracker.follow(beside, added, added.writers, wait_cause::demand_miss);
+  CHECK(machine.clock(beside) == machine.clock(agent::to_device));
+  CHECK(tracker.waited(wait_cause::demand_miss) == wait_total{2, 500 + waits_for});
 }
 
 TEST_CASE("a wait that fails is made again by the next who asks", "[manager]")

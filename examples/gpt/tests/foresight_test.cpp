@@ -4,17 +4,29 @@
 #include "budget.hpp"
 #include "either_gradient.hpp"
 #include "file_trace.hpp"
+#include "gather_times.hpp"
 #include "policies.hpp"
 #include "profile.hpp"
+#include "rank_on_clocks.hpp"
 #include "rank_on_host.hpp"
 #include "rank_session.hpp"
 #include "run.hpp"
+#include "simulated_groups.hpp"
+#include "stage_run_times.hpp"
+#include "stages.hpp"
 #include "training_on_host.hpp"
 #include "virtual_clocks.hpp"
 
 #include <chunkmem/activation/activation_plan.hpp>
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunkmem.hpp>
+#include <chunkmem/collective/network_costs.hpp>
+#include <chunkmem/collective/shares.hpp>
+#include <chunkmem/collective/simulated_ranks.hpp>
+#include <chunkmem/core/ids.hpp>
+#include <chunkmem/pipeline/make_schedule.hpp>
+#include <chunkmem/pipeline/pipeline_timeline.hpp>
+#include <chunkmem/pipeline/schedules.hpp>
 #include <chunkmem/sharding/process_groups.hpp>
 #include <chunkmem/sharding/thread_ranks.hpp>
 #include <support/catch.hpp>
@@ -47,12 +59,16 @@ gpt::training_text some_text()
   return {"made here", all};
 }
 
-gpt::options chosen_by(std::vector<std::string> words)
+gpt::options parsed(const std::vector<std::string>& words)
 {
-  for (const char* const word : {"--steps", "8", "--threads", "1", "--sample", "0"}) words.emplace_back(word);
   std::vector<const char*> arguments;
   for (const std::string& word : words) arguments.push_back(word.c_str());
   return gpt::parse_options(static_cast<int>(arguments.size()), arguments.data());
+}
+gpt::options chosen_by(std::vector<std::string> words)
+{
+  for (const char* const word : {"--steps", "8", "--threads", "1", "--sample", "0"}) words.emplace_back(word);
+  return parsed(words);
 }
 
 std::vector<std::string> joined(std::vector<std::string> words, const std::vector<std::string>& more)
@@ -231,6 +247,44 @@ TEST_CASE("all ranks take one plan, and each moves the bytes that it said", "[gp
   }
 }
 
+TEST_CASE("gathers on virtual clocks take the measured time, and more ranks take more of it", "[gpt_foresight]")
+{
+  const gpt::gather_times measured{.seconds = {1e-3, 4e-3}};
+  const auto gather = [&](std::uint64_t share, std::uint32_t ranks) {
+    const auto parts = chunkmem::collective::shares::of(chunkmem::bytes{share * ranks}, ranks);
+    return static_cast<double>(measured.costs(ranks).all_gather(parts)) * 1e-9;
+  };
+  CHECK(gather(gpt::gather_times::large_share, 4) == Catch::Approx(4e-3));
+  CHECK(gather(2 * gpt::gather_times::large_share, 4) == Catch::Approx(7e-3).epsilon(0.001));
+  CHECK(gpt::gather_times{.seconds = {2e-3, 1e-3}}.costs(4).all_gather(chunkmem::collective::shares::of(
+            chunkmem::bytes{1U << 20U}, 4)) == 2'000'000);  // bytes whose time is lost in noise
+}
+
+TEST_CASE("layers over ranks are timed without the waits for gathers", "[gpt_foresight]")
+{
+  const gpt::options chosen = chosen_by(joined(sizes[1], {"--ranks", "4", "--shard", "3", "--activations", "planned"}));
+  const gpt::training_text text = some_text();
+  const gpt::rank_plan plan = gpt::rank_plan::of(chosen, 4);
+  gpt::rank_rates machine{machine_of(3e9, 2), {.of_node = 1, .nodes = 4, .network_bytes_per_second = 1e7}};
+  machine.network.way = chunkmem::collective::network_costs::route::direct;
+  chunkmem::collective::simulated_ranks link{machine.network};
+  constexpr chunkmem::rank_id all_alike{0};
+  gpt::simulated_groups gathers{machine.network, all_alike, plan.of_node, link};
+  gpt::simulated_groups sums{machine.network, all_alike, plan.of_node, link};
+  chunkmem::sharding::sums_apart both{gathers.groups, sums.groups};
+  const gpt::rank_on_clocks place{both, machine};
+  chunkmem::optimizer::thread_pool workers{1};
+  const gpt::training_setup setup = gpt::setup_of_rank(chosen, text, place, plan, workers);
+  const gpt::memory_budget budget = gpt::budget_of_rank(setup, place, plan);
+  gpt::rank_session session{setup, place, plan, budget.device, budget.host};
+  (void)session.steady_step();
+  const auto& followed = *session.followed();
+  for (const auto part : {gpt::step_part::forward, gpt::step_part::backward, gpt::step_part::ends})
+    CHECK(followed.ahead().rates().operations_per_second[index_of(part)] == Catch::Approx(3e9).epsilon(0.01));
+  CHECK(followed.seen().waited > followed.seen().parts[index_of(gpt::step_part::forward)]);
+  CHECK(followed.ahead().said().seconds == Catch::Approx(followed.seen().seconds).epsilon(0.02));
+}
+
 TEST_CASE("a profile has the seconds that products of a layer take on virtual clocks", "[gpt_foresight]")
 {
   const gpt::clock_rates clocks = machine_of(1e6, 1);
@@ -254,6 +308,59 @@ TEST_CASE("a profile has the seconds that products of a layer take on virtual cl
           static_cast<std::uint64_t>(4 * context * width) * rows);
     CHECK(found.size(&chunkmem::configurator::profiled_sizes::saved, 1, 1, rows).count() ==
           static_cast<std::uint64_t>(4 * context * (9 * width + 4)) * rows);
+  }
+}
+
+TEST_CASE("the seconds between updates are those of the schedule with the shortest times of runs", "[gpt_foresight]")
+{
+  using namespace chunkmem::pipeline;
+  const pipeline_shape shape{.stages = 2, .micro_batches = 4, .batches = 8};
+  const schedule plan = make_schedule(gpipe{}, shape);
+  gpt::stage_run_times times{2};
+  times.add(0, gpt::stage_run::forward, 50);
+  times.end_batch(false);  // of the first batch, which touches memory
+  for (const double slower : {1.0, 1.5}) {
+    for (std::size_t part = 0; part < 2; ++part) {
+      times.add(part, gpt::stage_run::forward, 0.9 * slower);
+      times.add(part, gpt::stage_run::forward, 1.1 * slower);
+      times.add(part, gpt::stage_run::backward_input, 2 * slower);
+    }
+    times.add(1, gpt::stage_run::update, 3 * slower);
+    times.end_batch(true);
+  }
+  const std::vector<double> seconds = times.seconds();
+  CHECK(seconds == std::vector<double>{1, 2, 0, 0, 1, 2, 0, 3});
+  const auto costs = gpt::costs_of_runs(plan, seconds, chunkmem::bytes{1000}, {.latency = 0.25});
+  const pipeline_times whole = pipeline_timeline{plan, costs}.run();
+  // Forward 4 + 1, back 8 + 2, an update and two links: the first stage begins the next batch before the last one ends.
+  CHECK(gpt::seconds_between_updates(plan, costs, 1, 2, 7) * 7 < whole.seconds);
+  CHECK(gpt::seconds_between_updates(plan, costs, 1, 2, 7) == Catch::Approx(5 + 10 + 2 * 0.25));
+}
+
+TEST_CASE("each stage moves the bytes that were said, and its peak is the one that was said", "[gpt_foresight]")
+{
+  const gpt::training_text text = some_text();
+  for (const auto& how :
+       std::vector<std::vector<std::string>>{{"--stages", "2"},
+                                             {"--stages", "2", "--activations", "recompute", "--schedule", "gpipe"},
+                                             {"--stages", "2", "--transfer", "planned"},
+                                             {"--stages", "2", "--schedule", "2bw", "--clip", "1"},
+                                             {"--stages", "2", "--schedule", "zb-h1", "--precision", "bf16"},
+                                             {"--stages", "2", "--replicas", "2", "--shard", "3"}}) {
+    CAPTURE(how);
+    const gpt::options chosen = parsed(joined({"--steps", "8", "--threads", "1", "--layers", "3", "--width", "32",
+                                               "--heads", "2", "--context", "16", "--batch", "2"},
+                                              how));
+    std::FILE* const out = std::tmpfile();
+    CHECK(gpt::run_stages(chosen, text, gpt::display{out}) == 0);
+    std::string printed(1U << 16U, '\0');
+    std::rewind(out);
+    printed.resize(std::fread(printed.data(), 1, printed.size(), out));
+    std::fclose(out);
+    CHECK_THAT(printed, ContainsSubstring("said    stage 1: "));
+    CHECK_THAT(printed, ContainsSubstring(" s a step\n"));
+    CHECK_THAT(printed, ContainsSubstring("  stage 1\n") && ContainsSubstring("peak of the device"));
+    CHECK_THAT(printed, !ContainsSubstring("likely cause, bytes"));
   }
 }
 

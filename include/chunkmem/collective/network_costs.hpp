@@ -20,13 +20,17 @@ namespace collective {
 /// With a share of s bytes, a and b the time of a start and of a byte on a link, i inside a node, n between nodes, o
 /// the slower of both:
 ///
-/// all_gather, one ring            (W-N) a_i + (N-1) a_n + (W-1) s b_o all_gather, by node             (N-1) (a_n + s
-/// b_n) + (d-1) (a_i + N s b_i) reduce_scatter                  as all_gather; adding is not counted
-/// all_reduce                      both broadcast of z bytes            a chain of h hops: h_i a_i + (N-1) a_n + (z +
-/// (h-1) min(z, segment)) b_o
-///                                   with h_i = W-N of one ring, d-1 by node; h = h_i + N-1
-///   send, receive                   a + z b
-///   barrier                         ceil(log2 d) a_i + ceil(log2 N) a_n
+/// | operation | time |
+/// |---|---|
+/// | all_gather, one ring | (W-N) a_i + (N-1) a_n + (W-1) s b_o |
+/// | all_gather, by node | (N-1) (a_n + s b_n) + (d-1) (a_i + N s b_i) |
+/// | all_gather, direct | a_o + (N-1) d s b_n + (d-1) s b_i |
+/// | reduce_scatter | as all_gather; adding is not counted |
+/// | all_reduce | both |
+/// | broadcast of z bytes | a chain of h hops: h_i a_i + (N-1) a_n + (z + (h-1) min(z, segment)) b_o |
+/// | | with h_i = W-N of one ring, d-1 else; h = h_i + N-1 |
+/// | send, receive | a + z b |
+/// | barrier | ceil(log2 d) a_i + ceil(log2 N) a_n |
 ///
 /// and once `start` for each.
 ///
@@ -47,7 +51,8 @@ namespace collective {
 struct network_costs {
   enum class route : std::uint8_t {
     ring,     ///< one ring over all ranks: between nodes one device's rate is all
-    by_node,  ///< across nodes each device by its own rate, then inside of each node: never slower
+    by_node,  ///< across nodes each device by its own rate, then inside of each node: never slower than a ring
+    direct,   ///< each device sends to every other one at once, as `collective::mpi` does; broadcasts as by_node
   };
 
   std::uint32_t of_node = 1;
@@ -154,9 +159,20 @@ struct network_costs {
     const double between = nodes - 1;
     const double inside = of_node - 1;
     if (way == route::ring) return starts(inside * nodes, between) + (inside * nodes + between) * share * slower();
+    if (way == route::direct) return all_at_once(share);
     double time = starts(inside, between);
     if (nodes > 1) time += between * share * of_byte(network_bytes_per_second);
     if (of_node > 1) time += inside * nodes * share * of_byte(peer_bytes_per_second);
+    return time;
+  }
+  /// Messages of a device share its way to other nodes, and its way inside its node.
+  [[nodiscard]] constexpr double all_at_once(double share) const noexcept
+  {
+    const double start_inside = of_node > 1 ? static_cast<double>(peer_nanoseconds) : 0;
+    const double start_between = nodes > 1 ? static_cast<double>(network_nanoseconds) : 0;
+    double time = start_inside < start_between ? start_between : start_inside;
+    if (nodes > 1) time += static_cast<double>(nodes - 1) * of_node * share * of_byte(network_bytes_per_second);
+    if (of_node > 1) time += static_cast<double>(of_node - 1) * share * of_byte(peer_bytes_per_second);
     return time;
   }
   [[nodiscard]] static constexpr std::uint32_t rounds(std::uint32_t ranks) noexcept

@@ -252,63 +252,18 @@ class step_latency {
 
   [[nodiscard]] const cluster_node& node(std::uint32_t device) const { return whole_.nodes[node_of_[device]]; }
 
-  /// The link that a flow has among others.
-  [[nodiscard]] pair_link part_of(const port_flows& flows, std::uint32_t from, std::uint32_t to) const
+  [[nodiscard]] std::vector<std::uint32_t> nodes_of(const std::vector<std::uint32_t>& devices) const
   {
-    return flows.part_of(node_of_[from], node_of_[to]);
-  }
-  /// Adds the flows by which these devices add up at the same time. A device that sends to all others sends to one at a
-  /// time, and counts once.
-  void add_sum(port_flows& flows, const std::vector<std::uint32_t>& devices, sum_route route) const
-  {
-    const std::size_t count = devices.size();
-    for (std::size_t it = 0; it < count && count > 1; ++it)
-      if (route == sum_route::ring) {
-        flows.add(node_of_[devices[it]], node_of_[devices[(it + 1) % count]]);
-      } else {  // one flow from and to each device, over the ports where it has a peer behind them
-        const auto other = std::ranges::find_if(
-            devices, [&](std::uint32_t device) { return node_of_[device] != node_of_[devices[it]]; });
-        const std::uint32_t peer = other != devices.end() ? *other : devices[it == 0 ? 1 : 0];
-        flows.add(node_of_[devices[it]], node_of_[peer]);
-      }
-  }
-  /// Each of them sends `size / n` bytes to the next one, `rounds` times; a round is as slow as its slowest link.
-  [[nodiscard]] double ring(const std::vector<std::uint32_t>& devices, double size, double rounds,
-                            const port_flows& flows) const
-  {
-    const auto count = static_cast<double>(devices.size());
-    double slowest = 0;
-    for (std::size_t it = 0; it < devices.size(); ++it)
-      slowest =
-          std::max(slowest, part_of(flows, devices[it], devices[(it + 1) % devices.size()]).seconds(size / count));
-    return rounds * slowest;
-  }
-  /// Each of them sends `size / n` bytes to every other one at once. What leaves a device, or comes to it, shares its
-  /// way: it takes as long as if one were sent behind the other.
-  [[nodiscard]] double direct(const std::vector<std::uint32_t>& devices, double size, const port_flows& flows) const
-  {
-    const double piece = size / static_cast<double>(devices.size());
-    double longest = 0;
-    for (const std::uint32_t it : devices) {
-      double leaves = 0, comes = 0, latency = 0;
-      for (const std::uint32_t other : devices) {
-        if (other == it) continue;
-        const pair_link there = part_of(flows, it, other), back = part_of(flows, other, it);
-        leaves += piece / there.bytes_per_second;
-        comes += piece / back.bytes_per_second;
-        latency = std::max({latency, there.latency, back.latency});
-      }
-      longest = std::max(longest, latency + std::max(leaves, comes));
-    }
-    return longest;
+    std::vector<std::uint32_t> nodes;
+    nodes.reserve(devices.size());
+    for (const std::uint32_t device : devices) nodes.push_back(node_of_[device]);
+    return nodes;
   }
   /// A reduce-scatter or an all-gather: half of an all-reduce.
   [[nodiscard]] double half_reduce(const std::vector<std::uint32_t>& devices, double size,
                                    const port_flows& flows) const
   {
-    if (devices.size() < 2) return 0;
-    if (model_.trainer.sums == sum_route::direct) return direct(devices, size, flows);
-    return ring(devices, size, static_cast<double>(devices.size()) - 1, flows);
+    return flows.gather_seconds(nodes_of(devices), size, model_.trainer.sums);
   }
   /// The same of one unit after the other, of so many bytes for each of their 16 bits.
   [[nodiscard]] double half_reduce(const std::vector<std::uint32_t>& devices, const replica_units& units, double wider,
@@ -330,7 +285,7 @@ class step_latency {
     if (has_ports_ && plan.replicas > 1)
       for (std::uint32_t stage = 0; stage < plan.stages; ++stage)
         for (std::uint32_t member = 0; member < plan.tensor; ++member)
-          add_sum(flows, replicas(plan, stage, member), model_.trainer.sums);
+          flows.add(nodes_of(replicas(plan, stage, member)), model_.trainer.sums);
     return flows;
   }
   /// The sums of all ranks that share layers.
@@ -340,7 +295,7 @@ class step_latency {
     if (has_ports_ && plan.tensor > 1)
       for (std::uint32_t replica = 0; replica < plan.replicas; ++replica)
         for (std::uint32_t stage = 0; stage < plan.stages; ++stage)
-          add_sum(flows, members(plan, replica, stage), model_.trainer.sums);
+          flows.add(nodes_of(members(plan, replica, stage)), model_.trainer.sums);
     return flows;
   }
   /// The transfers from a stage to another one, of all replicas.
@@ -562,7 +517,7 @@ class step_latency {
       for (std::uint32_t member = 0; member < plan.tensor; ++member) {
         pairs.push_back(
             {plan.devices[plan.rank(replica, stage, member)], plan.devices[plan.rank(replica, other, member)]});
-        add_sum(flows, pairs.back(), model_.trainer.sums);
+        flows.add(nodes_of(pairs.back()), model_.trainer.sums);
       }
     double longest = 0;
     for (const std::vector<std::uint32_t>& pair : pairs) longest = std::max(longest, all_reduce(pair, table, flows));
@@ -603,8 +558,8 @@ class step_latency {
     std::optional<port_flows> crossing;
     const port_flows& flows = has_ports_ ? crossing.emplace(flows_between(plan, from, to)) : lone_;
     for (std::uint32_t member = 0; member < plan.tensor; ++member) {
-      const pair_link it =
-          part_of(flows, plan.devices[plan.rank(replica, from, member)], plan.devices[plan.rank(replica, to, member)]);
+      const pair_link it = flows.part_of(node_of_[plan.devices[plan.rank(replica, from, member)]],
+                                         node_of_[plan.devices[plan.rank(replica, to, member)]]);
       slowest.latency = std::max(slowest.latency, it.latency);
       slowest.bytes_per_second = std::min(slowest.bytes_per_second, it.bytes_per_second);
     }

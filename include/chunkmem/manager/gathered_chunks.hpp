@@ -138,6 +138,8 @@ class gathered_access {
 
   /// The tensors, to be declared. @pre nothing is placed yet
   [[nodiscard]] gathered_chunks& tensors() noexcept { return engine_->gathered(); }
+  /// An agent that adds gradients up beside the passes: its waits are no stalls of the step.
+  void add_side_agent(agent stream) noexcept { engine_->add_side_agent(stream); }
   /// The share has a master that was made from it. @pre everything is placed
   [[nodiscard]] bool has_master(tensor_id share) const noexcept
   {

@@ -210,8 +210,8 @@ struct frame_hazards {
 /// ahead. The happens-before rules: a reader follows all writers, a writer follows all users, on each frame. Waits of
 /// the calling thread are added up, and those of streams of kernels for copies: by a measuring_backend. Where the
 /// backend is none, by its clock around each wait of the calling thread. Two other kinds are no stalls and are not
-/// told. Copy agents wait beside the step; and a stream that waits for another stream of kernels does so for the
-/// trainer. Cost: one test of a byte where there is nothing to wait for; else one compare for each agent in it.
+/// told. Copy agents and side agents wait beside the step. A stream that waits for another stream of kernels waits for
+/// the trainer. Cost: one test of a byte where there is nothing to wait for; else one compare for each agent in it.
 template <stream_backend Backend>
 class hazard_tracker {
  public:
@@ -257,6 +257,8 @@ class hazard_tracker {
   /// Everything that this agent does is stamped by `copied` and `stamp_copy`; so it is for the two of the manager's own
   /// copies.
   void add_copy_agent(agent stream) noexcept { copy_agents_ |= 1U << static_cast<unsigned>(stream); }
+  /// What this agent does runs beside the step, so its waits are no stalls.
+  void add_side_agent(agent stream) noexcept { side_agents_ |= 1U << static_cast<unsigned>(stream); }
 
   /// What blocked the calling thread or a stream of kernels, by cause; for reports alone.
   [[nodiscard]] wait_total waited(wait_cause cause) const noexcept
@@ -328,7 +330,8 @@ class hazard_tracker {
   void wait_and_tell(agent stream, event point, wait_cause cause, Ranks& ranks)
   {
     const bool is_stream = stream != agent::host;
-    if (is_copy_agent(stream) || (is_stream && !is_copy_agent(point.source))) return backend_->wait(stream, point);
+    const bool is_beside = ((copy_agents_ | side_agents_) >> static_cast<unsigned>(stream) & 1U) != 0;
+    if (is_beside || (is_stream && !is_copy_agent(point.source))) return backend_->wait(stream, point);
     // a write-back still reads what it overwrites
     if (is_stream && cause == wait_cause::other) cause = wait_cause::demand_miss;
     if constexpr (measuring_backend<Backend>) {
@@ -354,6 +357,7 @@ class hazard_tracker {
   sequence<std::array<event, remembered>> recorded_;  // by agent: the event of an epoch, in a ring
   wait_total waited_[wait_causes] = {};
   unsigned copy_agents_ = 1U << static_cast<unsigned>(agent::to_device) | 1U << static_cast<unsigned>(agent::to_host);
+  unsigned side_agents_ = 0;
 };
 
 }  // namespace chunkmem::inline v0

@@ -21,7 +21,7 @@ namespace chunkmem::inline v0 {
 /// counts, and none of a stream.
 struct wait_counts {
   std::uint64_t demand_miss = 0;      ///< for a load, or the room it needs; of streams for any copy
-  std::uint64_t optimizer_input = 0;  ///< for bytes on their way to the host
+  std::uint64_t optimizer_input = 0;  ///< for bytes on their way to the host; over ranks also for sums
   std::uint64_t throttle = 0;         ///< for room in a queue of the backend
   std::uint64_t other = 0;            ///< of the calling thread, for agents that only read what it overwrites
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/manager/basic_manager.hpp>
@@ -14,6 +15,7 @@
 #include <cstring>
 #include <span>
 #include <string_view>
+#include <type_traits>
 
 namespace chunkmem::inline v0 {
 
@@ -194,7 +196,8 @@ class weight_versions {
     const memory_location place = own().updates().place_of_update(parameter);
     const auto source = own().acquire_bytes(parameter, from, access::read, place);
     const auto target = own().acquire_bytes(parameter, to, access::write, place);
-    if (!m_.rehearsing()) std::memcpy(target.data(), source.data(), source.size());
+    if constexpr (has_bytes<std::remove_cvref_t<decltype(m_.backend())>>())
+      if (!m_.rehearsing()) std::memcpy(target.data(), source.data(), source.size());
   }
 
   /// Between a flip and the end of its update.

@@ -136,6 +136,32 @@ class plan_trials {
   training_forecast forecast_of_best_;
 };
 
+/// The needs of ranks. Candidates that differ in their room for gathered groups alone have the same model over ranks,
+/// which is rehearsed once.
+class known_needs {
+ public:
+  /// Null: none is known.
+  [[nodiscard]] const memory_requirement* of(const rank_settings& settings) const
+  {
+    for (const entry& it : entries_)
+      if (it.chunk_elements == settings.chunk_elements && it.device_update_share == settings.device_update_share)
+        return &it.need;
+    return nullptr;
+  }
+  void add(const rank_settings& settings, const memory_requirement& need)
+  {
+    if (of(settings) == nullptr) entries_.push_back({settings.chunk_elements, settings.device_update_share, need});
+  }
+
+ private:
+  struct entry {
+    std::uint64_t chunk_elements = 0;
+    double device_update_share = 0;
+    memory_requirement need;
+  };
+  std::vector<entry> entries_;
+};
+
 /// The candidates of a search, over simulations that are made once each.
 template <class Trials>
 class plan_search {
@@ -385,8 +411,13 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
                                              const rank_settings& settings = {}, Progress&& progress = {})
 {
   settings.check(), share.check();
+  const auto activations = layer_activations::all(shape.layers, setup.recomputes_layers);
+  detail::known_needs needs;
   detail::plan_trials trials{[&](const rank_settings& each) {
-                               return forecast_training<Eviction, Transfer, Layout>(shape, setup, share, each);
+                               training_forecast found = forecast_training<Eviction, Transfer, Layout>(
+                                   shape, setup, share, each, activations, {}, {}, {}, needs.of(each));
+                               if (share.ranks > 1 && found.fits && found.need.rehearsed) needs.add(each, found.need);
+                               return found;
                              },
                              settings, most_plan_trials, progress};
   const std::uint64_t own = (workload::parameters_of(shape) + share.ranks - 1) / share.ranks;

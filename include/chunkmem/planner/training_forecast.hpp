@@ -247,6 +247,8 @@ template <class Training>
 ///
 /// @param share         of one rank, as workload::share_of_rank gives it
 /// @param activations   an entry for each layer of the shape; `setup.recomputes_layers` is not looked at
+/// @param known   over ranks: the `need` of a forecast that fits and differs in `gather_units` at most, which no
+///   rehearsal of the sharded_model depends on; null: it is rehearsed
 /// @return        `fits` is false where a rank's step needs more than the rank has. `why_not` then has the needed
 ///   bytes, if a pebibyte is enough
 /// @throws config_error   a shape, set-up, share or setting that cannot be; size_overflow   a model whose costs 64 bits
@@ -257,7 +259,8 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
                                                   const workload::training_setup& setup,
                                                   const workload::rank_share& share, const rank_settings& settings,
                                                   const layer_activations& activations, Eviction eviction = {},
-                                                  Transfer transfer = {}, Layout layout = {})
+                                                  Transfer transfer = {}, Layout layout = {},
+                                                  const memory_requirement* known = nullptr)
 {
   using training_type = rank_training<Eviction, Transfer, Layout>;
   settings.check(), share.check();
@@ -289,7 +292,7 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
   };
   const std::string why_not = detail::refusal([&] {
     if (is_lone || !proves) return simulate(result.capacity);
-    result.need = rehearse(result.capacity);
+    result.need = known != nullptr ? *known : rehearse(result.capacity);
     for (rank_settings gathering = settings; !detail::refusal([&] { simulate(result.capacity); }).empty();) {
       result.steps.clear();
       if (script->units() == training_script::least_units) {

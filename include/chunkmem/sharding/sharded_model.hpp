@@ -136,6 +136,7 @@ class sharded_model {
     if (options.chunk_bytes == least_waste_chunks)
       throw config_error{"a sharded model takes chunk_bytes as a size: the ranks have to divide it"};
     sharding::check(division);
+    m_.gathered().add_side_agent(adder_);
   }
   sharded_model(const sharded_model&) = delete;
   sharded_model& operator=(const sharded_model&) = delete;
@@ -244,7 +245,12 @@ class sharded_model {
   void settle()
   {
     sharding::end_all_on_failure(ranks_, [this] { ranks_.for_each([this](auto& group) { finish(group); }); });
-    const auto await = [this](agent each) { m_.backend().wait(agent::host, m_.backend().record(each)); };
+    const auto await = [this](agent each) {
+      if constexpr (measuring_backend<Backend>)  // a step waits for the sums of other ranks here
+        m_.backend().wait(agent::host, m_.backend().record(each), wait_cause::optimizer_input);
+      else
+        m_.backend().wait(agent::host, m_.backend().record(each));
+    };
     for_each_worker(await);
     await(adder_);
     check();
