@@ -78,10 +78,10 @@ struct parameter {
         all.gradient = gradient.data();
         all.source = value.data();
         all.gradient_type = all.source_type = dtype::bfloat16;
-        all.value = {value.data(), dtype::bfloat16, 3, is_random};
+        all.value = {value.data(), dtype::bfloat16, is_random};
         const bool are_random = is_random && cm::is_16_bit(moments);
-        all.states[0] = {momentum.data(), moments, 0, are_random};
-        all.states[1] = {variance.data(), moments, 1, are_random};
+        all.states[0] = {momentum.data(), moments, are_random};
+        all.states[1] = {variance.data(), moments, are_random};
         all.key = {7, step, 1, 0};
         const gradient_transform how;
         detail::element_pass<Work> pass{work, all, &how};

@@ -113,10 +113,9 @@ struct parameter {
     all.source = from_master ? master.data() : value.data();
     all.source_type = from_master ? dtype::float32 : is.value;
     all.master = is.has_master ? master.data() : nullptr;
-    all.value = {value.data(), is.value, 7, cm::is_16_bit(is.value) && !is.has_master};
+    all.value = {value.data(), is.value, cm::is_16_bit(is.value) && !is.has_master};
     for (std::size_t index = 0; index < States; ++index)
-      all.states[index] = {states[index].data(), is.states, static_cast<std::uint32_t>(index),
-                           cm::is_16_bit(is.states)};
+      all.states[index] = {states[index].data(), is.states, cm::is_16_bit(is.states)};
     all.key = key;
     all.first = first;
     return all;
@@ -148,7 +147,7 @@ struct parameter {
           write(states[state].data(), is.states, index, of[state]);
       if (is.has_master) write(master.data(), dtype::float32, index, now);
       if (cm::is_16_bit(is.value) && !is.has_master)
-        write(value.data(), is.value, index, now, bits_for(7));
+        write(value.data(), is.value, index, now, bits_for(value_stream));
       else
         write(value.data(), is.value, index, now);
     }

@@ -63,9 +63,13 @@ struct calls {
   }                                                                                                                \
   TARGET void hash_##NAME(std::uint32_t* to, const chunkmem::detail::rounding_hash& source, std::uint64_t element) \
   {                                                                                                                \
-    lane_bits<COUNT> bits;                                                                                         \
-    draw_lanes(bits, source, element);                                                                             \
-    std::memcpy(to, &bits, sizeof bits);                                                                           \
+    lane_bits<COUNT> places, drawn, bits;                                                                          \
+    find_places(places, source, element);                                                                          \
+    draw_lanes(drawn, source, places);                                                                             \
+    for (std::uint32_t list = 0; list < chunkmem::detail::rounding_lists; ++list, to += 16) {                      \
+      bits_of_list(bits, drawn, list);                                                                             \
+      std::memcpy(to, &bits, sizeof bits);                                                                         \
+    }                                                                                                              \
   }                                                                                                                \
   constexpr calls NAME{load_##NAME, store_##NAME, round_##NAME, draw_##NAME, hash_##NAME};
 
@@ -168,16 +172,21 @@ TEST_CASE("a group has the random bits of its elements, whatever its number", "[
     });
 }
 
-TEST_CASE("lanes draw the random bits of their elements, in any block of a tensor", "[optimizer]")
+TEST_CASE("lanes draw the random bits of their elements, for each list and in any block of a tensor", "[optimizer]")
 {
-  const chunkmem::detail::rounding_hash source{{1ULL << 40U, 1ULL << 33U, 9, 2}};
+  using chunkmem::detail::rounding_hash;
+  constexpr std::uint32_t lists = chunkmem::detail::rounding_lists;
+  const rounding_hash source{{1ULL << 40U, 1ULL << 33U, 9, 0}};
   for (const std::uint64_t first : {0ULL, 256ULL, (1ULL << 32U) - 64, 1ULL << 32U, (1ULL << 50U) + 128})
     for_each_size([&](const calls& call) {
-      std::uint32_t drawn[16];
-      std::fill(std::begin(drawn), std::end(drawn), ~0U);
-      call.hash(drawn, source.in_block_of(first), first);
-      for (std::size_t lane = 0; lane < 16; ++lane)
-        CHECK((drawn[lane] == source.bits_of(first + lane) || (lane >= 4 && drawn[lane] == ~0U)));
+      std::uint32_t drawn[lists][16];
+      std::fill_n(&drawn[0][0], 16 * lists, ~0U);
+      call.hash(&drawn[0][0], source.in_block_of(first), first);
+      for (std::uint32_t list = 0; list < lists; ++list) {
+        const rounding_hash of_list{{1ULL << 40U, 1ULL << 33U, 9, list}};
+        for (std::size_t lane = 0; lane < 16; ++lane)
+          CHECK((drawn[list][lane] == of_list.bits_of(first + lane) || (lane >= 4 && drawn[list][lane] == ~0U)));
+      }
     });
 }
 

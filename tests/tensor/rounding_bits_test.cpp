@@ -21,19 +21,26 @@ using namespace chunkmem;
 
 namespace {
 
-constexpr rounding_key key{0x0123456789abcdefU, 17, 5, 2};
+constexpr rounding_key of_list(std::uint32_t list)
+{
+  return {0x0123456789abcdefU, 17, 5, list};
+}
+constexpr rounding_key key = of_list(2);
 
 // Worked out by a program in another language.
-static_assert(rounding_bits({0, 0, 0, 0}, 0) == 0xf526);
-static_assert(rounding_bits(key, 0) == 0xd706 && rounding_bits(key, 12'345'678) == 0x589f);
-static_assert(rounding_bits(key, (1ULL << 32U) + 1) == 0x6dc8 && rounding_bits(key, ~0ULL) == 0x775c);
+static_assert(rounding_bits({0, 0, 0, 0}, 0) == 0xa9a8);
+static_assert(rounding_bits(key, 0) == 0xe58b && rounding_bits(key, 12'345'678) == 0xb823);
+static_assert(rounding_bits(key, (1ULL << 32U) + 1) == 0x77c1 && rounding_bits(key, ~0ULL) == 0xca3a);
+static_assert(rounding_bits(of_list(0), 12'345'678) == 0xe31d && rounding_bits(of_list(1), 12'345'678) == 0xd942);
+static_assert(rounding_bits(of_list(3), 12'345'678) == 0x01a3 && rounding_bits(of_list(4), 12'345'678) == 0x3d03);
+static_assert(rounding_bits(of_list(5), 12'345'678) == 0x5dab);
 
 /// The sixteen bits of an element by the words of docs/numerics.md.
 std::uint16_t by_definition(const rounding_key& of, std::uint64_t element)
 {
   const auto low = [](std::uint64_t value) { return static_cast<std::uint32_t>(value); };
   const auto keys =
-      philox({low(of.step), low(of.step >> 32U), of.tensor, of.list}, {low(of.seed), low(of.seed >> 32U)});
+      philox({low(of.step), low(of.step >> 32U), of.tensor, of.list / 5}, {low(of.seed), low(of.seed >> 32U)});
   std::uint32_t x = low(element) + keys[0];
   x ^= x >> 17U;
   x *= 0xed5ad4bbU;
@@ -42,6 +49,11 @@ std::uint16_t by_definition(const rounding_key& of, std::uint64_t element)
   x *= 0xac4c1b51U;
   x ^= x >> 15U;
   x *= 0x31848babU;
+  constexpr std::uint32_t multipliers[] = {0x896d3737U, 0xf8629523U, 0xe14cd8dfU, 0x86eef98dU};
+  if (of.list % 5 != 4) {
+    x ^= x >> 14U;
+    x *= multipliers[of.list % 5];
+  }
   return static_cast<std::uint16_t>(x >> 16U);
 }
 
@@ -57,11 +69,11 @@ sequence of_elements(const rounding_key& of, std::size_t count, std::uint64_t st
 }
 /// Draws of one element. @param change   of the key, by the number of the draw
 template <class Change>
-sequence of_keys(std::size_t count, Change change)
+sequence of_keys(std::size_t count, rounding_key begin, Change change)
 {
   sequence all(count);
   for (std::size_t index = 0; index < count; ++index) {
-    rounding_key of = key;
+    rounding_key of = begin;
     change(of, static_cast<std::uint32_t>(index));
     all[index] = rounding_bits(of, 77);
   }
@@ -136,10 +148,11 @@ void check_pair(const sequence& left, const sequence& right, std::size_t lag = 0
   CHECK(agreement(left, right, lag) < usual + 1);  // the largest of 256
 }
 
-/// The battery, on so many draws of each sequence.
-void run_battery(std::size_t count)
+/// The battery of one list, on so many draws of each sequence.
+void run_battery(std::size_t count, const rounding_key& own)
 {
-  const sequence all = of_elements(key, count);
+  CAPTURE(own.list);
+  const sequence all = of_elements(own, count);
   {
     INFO("elements");
     check_sequence(all);
@@ -149,15 +162,15 @@ void run_battery(std::size_t count)
     INFO("elements " << stride << " apart");
     const std::uint64_t of_block = (std::uint64_t{1} << 32U) / stride;  // so many have one second key
     const sequence apart =
-        of_elements(key, stride >> 32U == 0 ? std::min<std::size_t>(count, of_block) : count, stride);
+        of_elements(own, stride >> 32U == 0 ? std::min<std::size_t>(count, of_block) : count, stride);
     check_sequence(apart);
     check_pair(apart, apart, 1);
   }
   for (const auto& [name, other] :
-       std::vector<std::pair<const char*, rounding_key>>{{"steps", {key.seed, key.step + 1, key.tensor, key.list}},
-                                                         {"tensors", {key.seed, key.step, key.tensor + 1, key.list}},
-                                                         {"lists", {key.seed, key.step, key.tensor, key.list + 1}},
-                                                         {"seeds", {key.seed + 1, key.step, key.tensor, key.list}}}) {
+       std::vector<std::pair<const char*, rounding_key>>{{"steps", {own.seed, own.step + 1, own.tensor, own.list}},
+                                                         {"tensors", {own.seed, own.step, own.tensor + 1, own.list}},
+                                                         {"lists", {own.seed, own.step, own.tensor, own.list + 1}},
+                                                         {"seeds", {own.seed + 1, own.step, own.tensor, own.list}}}) {
     INFO("neighbouring " << name);
     check_pair(all, of_elements(other, count));
   }
@@ -166,9 +179,25 @@ void run_battery(std::size_t count)
     check_sequence(of);
     check_pair(of, of, 1);
   };
-  check_keys("steps", of_keys(count / 4, [](rounding_key& of, std::uint32_t index) { of.step = index; }));
-  check_keys("tensors", of_keys(count / 4, [](rounding_key& of, std::uint32_t index) { of.tensor = index; }));
-  check_keys("lists", of_keys(count / 4, [](rounding_key& of, std::uint32_t index) { of.list = index; }));
+  check_keys("steps", of_keys(count / 4, own, [](rounding_key& of, std::uint32_t index) { of.step = index; }));
+  check_keys("tensors", of_keys(count / 4, own, [](rounding_key& of, std::uint32_t index) { of.tensor = index; }));
+  check_keys("lists", of_keys(count / 4, own, [](rounding_key& of, std::uint32_t index) { of.list = index; }));
+}
+
+constexpr std::uint32_t lists = detail::rounding_lists;
+
+/// The lists of one tensor, whose bits come from one word: each two of them, in one element and in neighbours.
+void run_battery_of_lists(std::size_t count)
+{
+  std::vector<sequence> all;
+  for (std::uint32_t list = 0; list < lists; ++list) all.push_back(of_elements(of_list(list), count));
+  for (std::uint32_t left = 0; left < lists; ++left)
+    for (std::uint32_t right = 0; right < lists; ++right) {
+      if (left == right) continue;
+      INFO("lists " << left << " and " << right);
+      if (left < right) check_pair(all[left], all[right]);
+      for (const std::size_t lag : {1U, 16U}) check_pair(all[left], all[right], lag);
+    }
 }
 
 /// Mean error of a rounding in units of the last place, in standard deviations. @param remainder   of a unit
@@ -187,7 +216,9 @@ TEST_CASE("the bits that round an element are those of the definition, far out t
 {
   for (const std::uint64_t element :
        {0ULL, 1ULL, 4095ULL, 0xffffffffULL, 0x100000000ULL, 0x7ffffffffULL, 0x1234567890abcdefULL, ~0ULL})
-    CHECK(rounding_bits(key, element) == by_definition(key, element));
+    for (std::uint32_t list = 0; list < 12; ++list) {
+      CHECK(rounding_bits(of_list(list), element) == by_definition(of_list(list), element));
+    }
 }
 
 TEST_CASE("every part of the key changes the bits that round", "[tensor]")
@@ -208,19 +239,29 @@ TEST_CASE("every part of the key changes the bits that round", "[tensor]")
 
 TEST_CASE("the bits that round pass frequencies, pairs, correlations and agreement of bits", "[tensor]")
 {
-  run_battery(std::size_t{1} << 16U);
+  for (const std::uint32_t list : {2U, lists - 1}) run_battery(std::size_t{1} << 16U, of_list(list));
 }
 
 TEST_CASE("so they do in sixteen million draws of each sequence", "[tensor][.slow]")
 {
-  run_battery(std::size_t{1} << 24U);
+  for (const std::uint32_t list : {2U, lists - 1}) run_battery(std::size_t{1} << 24U, of_list(list));
+}
+
+TEST_CASE("the lists of a tensor are rounded by bits that have nothing in common", "[tensor]")
+{
+  run_battery_of_lists(std::size_t{1} << 16U);
+}
+
+TEST_CASE("so they are in sixteen million draws of each list", "[tensor][.slow]")
+{
+  run_battery_of_lists(std::size_t{1} << 24U);
 }
 
 TEST_CASE("a number is rounded without a mean error, over elements and over steps", "[tensor]")
 {
   constexpr std::size_t count = 1U << 16U;
   const sequence elements = of_elements(key, count);
-  const sequence steps = of_keys(count / 4, [](rounding_key& of, std::uint32_t index) { of.step = index; });
+  const sequence steps = of_keys(count / 4, key, [](rounding_key& of, std::uint32_t index) { of.step = index; });
   for (const sequence* const random : {&elements, &steps})
     for (const double part : {0x1p-13, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 1 - 0x1p-13}) {
       CAPTURE(part);

@@ -63,11 +63,11 @@ concept updates_in_lanes = requires(const Kernel& kernel, const step_settings& s
 struct element_stream {
   std::byte* data = nullptr;
   dtype type = dtype::float32;
-  std::uint32_t list = 0;      ///< part of the key of stochastic rounding
   bool is_stochastic = false;  ///< has 16 bits, rounded by random bits; else to nearest
 };
 
-/// All that one update reads and writes. The gradient may be the bytes of the value.
+/// All that one update reads and writes. The gradient may be the bytes of the value. States are the first lists of the
+/// kernel: their numbers are part of the keys of stochastic rounding.
 template <std::size_t States>
 struct update_streams {
   const std::byte* gradient = nullptr;
@@ -202,7 +202,7 @@ class element_pass {
   [[gnu::noinline]] void run_as(instruction_set set, std::uint64_t count) noexcept
   {
     const float_environment fixed{mode_};
-    random_keys keys[states + 1];
+    random_keys keys[draws_philox ? states + 1 : 1];
     make(keys);
     has_bf16_ = set == instruction_set::avx512_bf16;
     std::uint64_t done = 0;
@@ -215,22 +215,27 @@ class element_pass {
 
  private:
   using source_type = rounding_source<Work::rule>;
-  /// The keys that all draws of a stream share.
+  /// The keys that all draws of a stream share; those of rounding_bits are for all streams.
   using random_keys = std::conditional_t<draws_philox, stream_words, source_type>;
 
-  /// Fills `keys` for each stream that random bits round.
+  [[nodiscard]] static constexpr std::uint32_t list_of(std::size_t stream) noexcept
+  {
+    return stream != states ? static_cast<std::uint32_t>(stream) : value_stream;
+  }
+
+  /// Fills `keys` for what random bits round.
   void make(random_keys* keys) noexcept
   {
     keys_ = keys;
-    for (std::size_t index = 0; index <= states; ++index) {
-      const element_stream& it = index != states ? streams_.states[index] : streams_.value;
-      rounding_key key = streams_.key;
-      key.list = it.list;
-      if (!it.is_stochastic) continue;
-      if constexpr (draws_philox)
-        keys[index] = random_keys{source_type{key}};
-      else
-        keys[index] = source_type{key}.in_block_of(streams_.first);
+    rounding_key key = streams_.key;
+    if constexpr (draws_philox) {
+      for (std::size_t index = 0; index <= states; ++index) {
+        const element_stream& it = index != states ? streams_.states[index] : streams_.value;
+        key.list = list_of(index);
+        if (it.is_stochastic) keys[index] = random_keys{source_type{key}};
+      }
+    } else if (rounds_states<any_types>() || streams_.value.is_stochastic) {
+      keys[0] = source_type{key}.in_block_of(streams_.first);
     }
   }
 
@@ -253,8 +258,16 @@ class element_pass {
     decltype(std::declval<const Work&>().template in<Real>()) work;
     Real factor, least, most;
   };
+  /// The random bits of elements side by side, or of a group by each list.
+  template <std::size_t Width>
   struct randoms {
-    random_group of[draws_philox ? states + 1 : 1];
+    explicit randoms(const element_pass& of) noexcept
+    {
+      if constexpr (!draws_philox) find_places(places, of.keys_[0], of.streams_.first);
+    }
+
+    lane_bits<Width> places{}, drawn{};
+    random_group group[draws_philox ? states + 1 : 1];
   };
 
   /// By the first of these types that the streams have. @return   false: by none
@@ -284,7 +297,7 @@ class element_pass {
     constexpr std::size_t width = 4;
     const element_pass self{*this};  // nobody has its address: no store changes it
     const numbers<typename set::real> all{*this};
-    randoms random;
+    randoms<width> random{*this};
     std::uint64_t index = 0;
     for (const std::uint64_t end = count / width * width; index != end; index += width) {
       registers<typename set::real> now;
@@ -294,6 +307,7 @@ class element_pass {
       self.template move<Types>(index, all, now);
       if constexpr (!is_first_version) set::add(now.parameter, now.step);
       self.template store_parameter<Types, width>(index, all, random, now);
+      if constexpr (!draws_philox) random.places += width;
     }
     return index;
   }
@@ -307,7 +321,7 @@ class element_pass {
     constexpr std::size_t width = 8;
     const element_pass self{*this};  // nobody has its address: no store changes it
     const numbers<typename set::real> all{*this};
-    randoms random;
+    randoms<width> random{*this};
     std::uint64_t index = 0;
     for (const std::uint64_t end = count / width * width; index != end; index += width) {
       registers<typename set::real> now;
@@ -317,6 +331,7 @@ class element_pass {
       self.template move<Types>(index, all, now);
       if constexpr (!is_first_version) set::add(now.parameter, now.step);
       self.template store_parameter<Types, width>(index, all, random, now);
+      if constexpr (!draws_philox) random.places += width;
     }
     return index;
   }
@@ -329,7 +344,7 @@ class element_pass {
     constexpr std::size_t width = 16;
     const element_pass self{*this};  // nobody has its address: no store changes it
     const numbers<typename set::real> all{*this};
-    randoms random;
+    randoms<width> random{*this};
     std::uint64_t index = 0;
     for (const std::uint64_t end = count / width * width; index != end; index += width) {
       registers<typename set::real> now;
@@ -339,6 +354,7 @@ class element_pass {
       self.template move<Types>(index, all, now);
       if constexpr (!is_first_version) set::add(now.parameter, now.step);
       self.template store_parameter<Types, width>(index, all, random, now);
+      if constexpr (!draws_philox) random.places += width;
     }
     return index;
   }
@@ -391,10 +407,17 @@ class element_pass {
     }
   }
 
+  template <class Types>
+  [[nodiscard]] bool rounds_states() const noexcept
+  {
+    return (states > 0 && Types::rounds_state(streams_, 0)) || (states > 1 && Types::rounds_state(streams_, 1));
+  }
   template <class Types, std::size_t Width>
-  [[gnu::always_inline]] void store_states(std::uint64_t index, randoms& random,
+  [[gnu::always_inline]] void store_states(std::uint64_t index, randoms<Width>& random,
                                            const registers<lanes<Width>>& now) const noexcept
   {
+    if constexpr (!draws_philox)
+      if (rounds_states<Types>()) draw_lanes(random.drawn, keys_[0], random.places);
     if constexpr (states > 0)
       put<Width>(0, streams_.states[0].data, Types::state(streams_, 0), Types::rounds_state(streams_, 0), index,
                  now.state[0], random);
@@ -403,11 +426,13 @@ class element_pass {
                  now.state[1], random);
   }
   template <class Types, std::size_t Width>
-  [[gnu::always_inline]] void store_parameter(std::uint64_t index, const numbers<lanes<Width>>& all, randoms& random,
-                                              registers<lanes<Width>>& now) const noexcept
+  [[gnu::always_inline]] void store_parameter(std::uint64_t index, const numbers<lanes<Width>>& all,
+                                              randoms<Width>& random, registers<lanes<Width>>& now) const noexcept
   {
     if constexpr (!is_first_version) now.parameter = strict_fp::stored(now.parameter, all.work.least_parameter);
     if (Types::has_master(streams_)) store_lanes(streams_.master, dtype::float32, index, now.parameter, has_bf16_);
+    if constexpr (!draws_philox)
+      if (Types::rounds_value(streams_) && !rounds_states<Types>()) draw_lanes(random.drawn, keys_[0], random.places);
     if (Types::has_value(streams_))
       put<Width>(states, streams_.value.data, Types::value(streams_), Types::rounds_value(streams_), index,
                  now.parameter, random);
@@ -415,18 +440,18 @@ class element_pass {
   /// Stores elements. @param which   of the streams that random bits round
   template <std::size_t Width>
   [[gnu::always_inline]] void put(std::size_t which, std::byte* to, dtype type, bool is_stochastic, std::uint64_t index,
-                                  const lanes<Width>& value, randoms& random) const noexcept
+                                  const lanes<Width>& value, randoms<Width>& random) const noexcept
   {
     using chunkmem::detail::philox_group;
     if (!is_stochastic) return store_lanes(to, type, index, value, has_bf16_);
-    const std::uint64_t element = streams_.first + index;
     lane_bits<Width> bits;
     if constexpr (draws_philox) {
+      const std::uint64_t element = streams_.first + index;
       const std::uint64_t place = element % philox_group;
-      if (place == 0 || index == 0) draw_group<Width>(random.of[which], keys_[which], element / philox_group);
-      load_random(bits, random.of[which], place);
+      if (place == 0 || index == 0) draw_group<Width>(random.group[which], keys_[which], element / philox_group);
+      load_random(bits, random.group[which], place);
     } else {
-      draw_lanes(bits, keys_[which], element);
+      bits_of_list(bits, random.drawn, list_of(which));
     }
     store_lanes(to, type, index, value, bits);
   }
@@ -475,7 +500,7 @@ class element_pass {
   bool cuts_;
   bool is_special_;                    // more than the factor changes the gradient
   bool has_bf16_ = false;              // the processor has AVX512_BF16, while it runs
-  const random_keys* keys_ = nullptr;  // of each stream, while it runs
+  const random_keys* keys_ = nullptr;  // while it runs
 };
 
 /// `update` of a kernel that works in lanes, on spans in single precision.

@@ -22,6 +22,9 @@ namespace detail {
 /// Elements of one turn of a loop: a constant, so that compilers at -O2 make vector code of it.
 inline constexpr std::size_t elements_per_block = 128;
 
+inline constexpr std::uint32_t value_stream = max_lists;  ///< stands for the value in the keys of stochastic rounding
+static_assert(value_stream == chunkmem::detail::rounding_lists - 1);  // an update draws once for an element
+
 /// What is stored: denormals as zero of the same sign, and one NaN for all, since which of two NaNs an instruction
 /// passes on depends on the order in which a compiler gave it its operands.
 [[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr float settled(float value) noexcept

@@ -141,20 +141,37 @@ template <std::size_t Count>
   }
 }
 
-/// The random bits of elements side by side, from `element` on. @pre `source` is that of their block
+/// The places of elements side by side, from `element` on: what `draw_lanes` takes. Later ones are sums.
 template <class Words>
-[[gnu::always_inline]] inline void draw_lanes(Words& random, const chunkmem::detail::rounding_hash& source,
-                                              std::uint64_t element) noexcept
+[[gnu::always_inline]] inline void find_places(Words& places, const chunkmem::detail::rounding_hash& source,
+                                               std::uint64_t element) noexcept
+{
+  std::uint32_t all[sizeof(Words) / 4];
+  for (std::uint32_t lane = 0; lane < sizeof(Words) / 4; ++lane)
+    all[lane] = static_cast<std::uint32_t>(element) + source.first + lane;
+  places = __builtin_bit_cast(Words, all);
+}
+
+/// The word that all lists of an element share. @pre `source` is that of their block
+template <class Words>
+[[gnu::always_inline]] inline void draw_lanes(Words& drawn, const chunkmem::detail::rounding_hash& source,
+                                              const Words& places) noexcept
 {
   using namespace chunkmem::detail;
-  std::uint32_t places[sizeof(Words) / 4];
-  for (std::uint32_t lane = 0; lane < sizeof(Words) / 4; ++lane) places[lane] = lane;
-  Words mixed = __builtin_bit_cast(Words, places) + (static_cast<std::uint32_t>(element) + source.first);
-  multiply(mixed, mixed ^ mixed >> 17U, Words{} + rounding_multiplier0);
-  mixed += source.second;
-  multiply(mixed, mixed ^ mixed >> 11U, Words{} + rounding_multiplier1);
-  multiply(mixed, mixed ^ mixed >> 15U, Words{} + rounding_multiplier2);
-  random = mixed >> 16U;
+  multiply(drawn, places ^ places >> 17U, Words{} + rounding_multiplier0);
+  drawn += source.second;
+  multiply(drawn, drawn ^ drawn >> 11U, Words{} + rounding_multiplier1);
+  multiply(drawn, drawn ^ drawn >> 15U, Words{} + rounding_multiplier2);
+}
+
+/// The random bits of a list.
+template <class Words>
+[[gnu::always_inline]] inline void bits_of_list(Words& random, const Words& drawn, std::uint32_t list) noexcept
+{
+  using namespace chunkmem::detail;
+  random = drawn;
+  if (const std::uint32_t by = list_multiplier(list); by != 0) multiply(random, drawn ^ drawn >> 14U, Words{} + by);
+  random = random >> 16U;
 }
 
 template <class Real>

@@ -91,10 +91,9 @@ struct parameter_bytes {
 
 namespace detail {
 
-inline constexpr std::size_t update_block = 512;          ///< elements that stay in the first cache during their update
-inline constexpr std::size_t update_grain = 4096;         ///< every part begins at a multiple of it
-inline constexpr std::uint64_t update_alone = 32768;      ///< smaller parameters stay on the calling thread
-inline constexpr std::uint32_t value_stream = max_lists;  ///< stands for the value in the keys of stochastic rounding
+inline constexpr std::size_t update_block = 512;      ///< elements that stay in the first cache during their update
+inline constexpr std::size_t update_grain = 4096;     ///< every part begins at a multiple of it
+inline constexpr std::uint64_t update_alone = 32768;  ///< smaller parameters stay on the calling thread
 
 /// Which set a kernel was told to use; a kernel that does not say gets the best for what is around it.
 template <class Kernel>
@@ -155,11 +154,11 @@ class fused_update {
     all.source = from_master ? reinterpret_cast<const std::byte*>(master_) : bytes_.value;
     all.source_type = from_master ? dtype::float32 : bytes_.value_type;
     all.master = reinterpret_cast<std::byte*>(master_);
-    all.value = {bytes_.value, bytes_.value_type, value_stream, is_narrow && master_ == nullptr};
+    all.value = {bytes_.value, bytes_.value_type, is_narrow && master_ == nullptr};
     std::size_t next = 0;
     for (std::uint32_t index = 0; index < bytes_.list_count; ++index) {
       const list_bytes& list = bytes_.lists[index];
-      if (list.use == list_use::state) all.states[next++] = {list.data, list.type, index, is_16_bit(list.type)};
+      if (list.use == list_use::state) all.states[next++] = {list.data, list.type, is_16_bit(list.type)};
     }
     all.key = {seed_, settings_.number, bytes_.tensor, 0};
     all.first = bytes_.first;
