@@ -861,6 +861,13 @@ class basic_manager {
                   "const");
     return pin_type<Element>{};
   }
+  template <element Element>
+  auto name(stacked<Element>, std::string_view)
+  {
+    static_assert(!element<Element>,
+                  "chunkmem: a stack has a tensor for each layer: name each of them, as in "
+                  "m.name(weights.slice(layer), \"layer.\" + std::to_string(layer))");
+  }
   template <element Element, class... Rest>
   auto gradient(stacked<Element>, const Rest&...)
   {
