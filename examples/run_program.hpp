@@ -31,10 +31,10 @@ inline int answer(const char* program, const common_flags& asked, const std::str
   return EXIT_SUCCESS;
 }
 
-/// A standard stream that the caller closed becomes one whose use fails, so that no file of the program gets its number.
+/// A standard stream that the caller closed becomes one whose use fails: no file of the program gets its number then.
 inline void reserve_standard_streams() noexcept
 {
-  for (int stream = 0; stream <= 2; ++stream)
+  for (const int stream : {0, 1, 2})
     if (::fcntl(stream, F_GETFD) == -1 && errno == EBADF) (void)::open("/dev/null", stream == 0 ? O_WRONLY : O_RDONLY);
 }
 

@@ -22,8 +22,13 @@ PAGES = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.
          "examples/*.cpp", "examples/*/README.md", "LICENSE"]
 
 
+def refuses_with_a_sentence(member):
+    """A function of a namespace that is there for its static_assert: its comment says so."""
+    return "".join(member.find("briefdescription").itertext()).strip().endswith(", with a sentence.")
+
+
 def is_refusal(member):
-    """An overload that takes parameters without names is there for its static_assert."""
+    """An overload of a class that takes parameters without names is there for its static_assert."""
     return member.get("kind") == "function" and any(each.find("declname") is None for each in member.findall("param"))
 
 
@@ -133,8 +138,13 @@ def rewrite(folder):
             tree = xml.parse(file)
             tell_exceptions(tree.getroot())
             plain_initializers(tree.getroot())
-            for member in tree.getroot().iter("memberdef"):
-                member.set("inline", "no")
+            for section in tree.getroot().iter("sectiondef"):
+                for member in section.findall("memberdef"):
+                    member.set("inline", "no")
+                    if refuses_with_a_sentence(member):
+                        section.remove(member)
+                        for listed in compound.findall(f"member[@refid='{member.get('id')}']"):
+                            compound.remove(listed)
             tree.write(file, encoding="utf-8", xml_declaration=True)
         if compound.get("kind") not in ("class", "struct"):
             for member in list(compound.findall("member")):  # the alias has the name of the class now
