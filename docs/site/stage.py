@@ -17,6 +17,7 @@ import xml.etree.ElementTree as xml
 
 PUBLIC_NAMES = {"chunkmem::basic_manager": "chunkmem::manager"}
 ASSEMBLED = ["chunkmem::manager", "chunkmem::sharded_model"]  # show members of their bases as their own
+PLACE_OF_CALL = re.compile(r"(, *)?(?:typename )?[\w:]*place_type from=(?:typename )?[\w:]*place_type\{\}")
 DESIGNATOR = re.compile(r"([{,]\s*)\.(?=[a-z_]\w*\s*[={])")
 PAGES = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "docs/policies/*.md", "docs/pictures/*.svg",
          "examples/*.cpp", "examples/*/README.md", "LICENSE"]
@@ -115,6 +116,18 @@ def plain_initializers(definition):
                 part.tail = part.tail and DESIGNATOR.sub(r"\1", part.tail)
 
 
+def hide_places_of_calls(definition):
+    """A last parameter that the compiler fills in, with the place of the call: no user writes it."""
+    for member in definition.iter("memberdef"):
+        arguments = member.find("argsstring")
+        if arguments is None or not PLACE_OF_CALL.search(arguments.text or ""):
+            continue
+        arguments.text = PLACE_OF_CALL.sub("", arguments.text)
+        for parameter in member.findall("param"):
+            if parameter.findtext("declname") == "from" and parameter.find("defval") is not None:
+                member.remove(parameter)
+
+
 def leave_out_what_tells_nothing(definition):
     """Copies that are deleted, destructors without a comment, the kind of a policy; and `inline`, which all of them are."""
     for section in definition.findall("sectiondef"):
@@ -138,6 +151,7 @@ def rewrite(folder):
             tree = xml.parse(file)
             tell_exceptions(tree.getroot())
             plain_initializers(tree.getroot())
+            hide_places_of_calls(tree.getroot())
             for section in tree.getroot().iter("sectiondef"):
                 for member in section.findall("memberdef"):
                     member.set("inline", "no")
@@ -162,6 +176,7 @@ def rewrite(folder):
                     definition.remove(other)
         tell_exceptions(definition)
         plain_initializers(definition)
+        hide_places_of_calls(definition)
         leave_out_what_tells_nothing(definition)
         name = PUBLIC_NAMES.get(name, name)
         compound.find("name").text = name
