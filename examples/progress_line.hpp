@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 namespace command_line {
@@ -23,6 +24,14 @@ namespace command_line {
 inline void erase_line(std::FILE* out) noexcept
 {
   if (is_terminal(out)) std::fputs("\r\x1b[K", out);
+}
+
+/// The part of a line that a terminal shows in one row: a line that wraps cannot be written over. A pipe takes all of it.
+[[nodiscard]] inline std::string_view fitting(std::FILE* out, std::string_view line) noexcept
+{
+  winsize room{};
+  const bool is_known = ::ioctl(fileno(out), TIOCGWINSZ, &room) == 0 && room.ws_col > 0;
+  return is_known ? line.substr(0, room.ws_col - 1U) : line;
 }
 
 /// One line on standard error that says how far some work is. It is written over, and erased at the end. Work of less
@@ -55,7 +64,8 @@ class progress_line {
   void show(std::string_view text)
   {
     if (!is_shown_ || seconds() < 2) return;
-    std::fprintf(stderr, "\r\x1b[K%.*s", static_cast<int>(text.size()), text.data());
+    const std::string_view seen = fitting(stderr, text);
+    std::fprintf(stderr, "\r\x1b[K%.*s", static_cast<int>(seen.size()), seen.data());
     is_there_ = true;
   }
   void erase() noexcept

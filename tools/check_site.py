@@ -4,7 +4,7 @@
 
     python3 tools/check_site.py <folder of HTML> [page...]
 
-Each page is opened 1280 and 390 pixels wide: light at the one width, dark at the other. A page that scrolls sideways and an error
+A search for each of a dozen usual words has to give the right page first. Each page is opened 1280 and 390 pixels wide: light at the one width, dark at the other. A page that scrolls sideways and an error
 on the console are told with the page, the width and the widest element; the status is then 1. Wants selenium, Chromium
 and its driver (Debian: chromium chromium-driver); CHROMIUM and CHROMEDRIVER may name them.
 """
@@ -13,8 +13,25 @@ import os
 import pathlib
 import shutil
 import sys
+import time
+import urllib.parse
 
 WIDTHS = (1280, 390)
+# What readers search for, and the page that has to come first.
+SEARCHES = {
+    "sgd": "docs/recipes.html#sgd",
+    "schedule": "docs/recipes.html",
+    "clip": "docs/recipes.html",
+    "resume": "docs/recipes.html",
+    "offload": "README.html",
+    "gradient accumulation": "docs/recipes.html#gradient-accumulation",
+    "out of memory": "docs/errors.html",
+    "ranks": "docs/ranks.html",
+    "evaluation": "docs/recipes.html#evaluation",
+    "hugging face": "docs/checkpoints.html",
+    "lora": "docs/recipes.html#lora",
+    "custom kernel": "docs/recipes.html",
+}
 WIDEST = """
 const room = document.documentElement.clientWidth;
 const hidden = (it) => { for (let at = it.parentElement; at; at = at.parentElement) {
@@ -64,6 +81,17 @@ def look_at(window, page, name):
     return troubles
 
 
+def search(window, top, words):
+    """@return the address of the first result, as from the start page; empty where nothing is found"""
+    window.get((top / "search.html").as_uri() + "?q=" + urllib.parse.quote_plus(words))
+    for _ in range(100):
+        first = window.execute_script("const it = document.querySelector('#search-results ul.search li a'); return it ? it.href : null;")
+        if first:
+            return first.split("?")[0].removeprefix(top.as_uri() + "/") + (("#" + first.split("#")[1]) if "#" in first and "?" in first else "")
+        time.sleep(0.1)
+    return ""
+
+
 def main(arguments):
     if not arguments:
         sys.exit("write: check_site.py <folder of HTML> [page...]")
@@ -74,6 +102,10 @@ def main(arguments):
     window = browser()
     try:
         troubles = [trouble for page in pages for trouble in look_at(window, page, page.relative_to(top))]
+        for words, wanted in SEARCHES.items() if not arguments[1:] else ():
+            first = search(window, top, words)
+            if not first.startswith(wanted):
+                troubles.append(f"a search for '{words}' gives {first or 'nothing'} first, not {wanted}")
     finally:
         window.quit()
     print("\n".join(troubles) if troubles else f"check_site: {len(pages)} pages, {len(WIDTHS)} widths, nothing to tell")

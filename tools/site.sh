@@ -25,7 +25,7 @@ trap '[ -e "$build/html" ] || echo "site: failed, and there is no $build/html" >
 cd "$top"
 CHUNKMEM_SITE=$build doxygen docs/site/Doxyfile
 "$python" docs/site/stage.py "$top" "$build/xml" "$build/source"
-CHUNKMEM_XML=$build/xml "$python" -m sphinx -W --keep-going -q -j auto -b html -d "$build/doctrees" "$build/source" "$build/unfinished"
+CHUNKMEM_TOP=$top CHUNKMEM_XML=$build/xml "$python" -m sphinx -W --keep-going -q -j auto -b html -d "$build/doctrees" "$build/source" "$build/unfinished"
 if [ $check = yes ]; then
   "$python" -m pip install --quiet --requirement "$top/docs/site/check_requirements.txt"
   "$python" "$top/tools/check_site.py" "$build/unfinished"

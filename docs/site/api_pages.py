@@ -12,6 +12,7 @@
 """
 
 import functools
+import os
 import pathlib
 import re
 import xml.etree.ElementTree as xml
@@ -33,14 +34,20 @@ def index_of(folder):
 
 @functools.lru_cache(maxsize=None)
 def members_of(folder, name):
-    """{name: [argument lists]} of the public functions of a class or a namespace, in the order of the headers."""
+    """{name: [(arguments, place)]} of the public functions of a class or a namespace, in the order of the headers."""
     kind, refid = index_of(folder)[name]
     definition = xml.parse(pathlib.Path(folder) / (refid + ".xml")).getroot().find("compounddef")
     found = {}
     for member in definition.iter("memberdef"):
         if member.get("kind") == "function" and member.get("prot") == "public" and member.find("name") is not None:
-            found.setdefault(member.findtext("name"), []).append(member.findtext("argsstring"))
+            found.setdefault(member.findtext("name"), []).append((member.findtext("argsstring"), place_of(member)))
     return found
+
+
+def place_of(definition):
+    """The header and the line of a definition."""
+    location = definition.find("location")
+    return location.get("file"), location.get("line")
 
 
 def is_plain(name):
@@ -65,16 +72,27 @@ class ApiDirective(Directive):
         self.state.nested_parse(StringList(lines, source=self.env.doc2path(self.env.docname)), 0, node)
         return node.children
 
+    def with_source(self, place, shown):
+        """The first signature gets a link to its line in the page of its header."""
+        header, line = place
+        named = self.env.metadata[self.env.docname].get("headers", "").split()
+        self.env.metadata[self.env.docname]["headers"] = " ".join(sorted({*named, header}))
+        signature = next((each for node in shown for each in node.findall(addnodes.desc_signature)), None)
+        if signature is not None:
+            page = os.path.relpath(f"source/{header}.html", os.path.dirname(self.env.docname))
+            signature += nodes.reference("", "[source]", refuri=f"{page}#line-{line}", classes=["source-link"])
+        return shown
+
     def calls(self, owner, names):
         members = members_of(self.folder, owner)
         missing = [name for name in names if name not in members]
         if missing:
             raise self.error(f"{owner} has no public call {', '.join(missing)}")
-        lines = []
+        shown = []
         for name in names:
-            for arguments in members[name]:
-                lines += [f"```{{doxygenfunction}} {owner}::{name}{arguments}", "```", ""]
-        return self.show(lines)
+            for arguments, place in members[name]:
+                shown += self.with_source(place, self.show([f"```{{doxygenfunction}} {owner}::{name}{arguments}", "```"]))
+        return shown
 
 
 class Calls(ApiDirective):
@@ -103,7 +121,9 @@ class Classes(ApiDirective):
             kind = index_of(self.folder)[name][0]
             directive = {"class": "doxygenclass", "struct": "doxygenstruct", "concept": "doxygenconcept"}[kind]
             members = [] if kind == "concept" or line.startswith("!") else [":members:", ":undoc-members:"]
-            shown += self.with_whole_name(name, self.show([f"```{{{directive}}} {name}", *members, "```"]))
+            one = self.with_whole_name(name, self.show([f"```{{{directive}}} {name}", *members, "```"]))
+            definition = xml.parse(pathlib.Path(self.folder) / (index_of(self.folder)[name][1] + ".xml")).getroot().find("compounddef")
+            shown += self.with_source(place_of(definition), one)
         return shown
 
     @staticmethod
@@ -118,7 +138,17 @@ class Classes(ApiDirective):
         return shown
 
 
+def source_pages(app):
+    """A page for each header that a page of the API links to."""
+    include = pathlib.Path(os.environ["CHUNKMEM_TOP"]) / "include"
+    for header in sorted({header for each in app.env.metadata.values() for header in each.get("headers", "").split()}):
+        text = (include / header).read_text(encoding="utf-8")
+        code = app.builder.highlighter.highlight_block(text, "cpp", linenos="inline", lineanchors="line")
+        yield f"source/{header}", {"title": header, "body": f"<h1>{header}</h1>{code}", "parents": []}, "page.html"
+
+
 def setup(app):
+    app.connect("html-collect-pages", source_pages)
     app.add_directive("calls", Calls)
     app.add_directive("other_calls", OtherCalls)
     app.add_directive("classes", Classes)

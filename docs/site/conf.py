@@ -4,6 +4,7 @@
 import os
 import pathlib
 import re
+import subprocess
 import sys
 
 here = pathlib.Path(__file__).parent
@@ -13,6 +14,23 @@ project = "chunkmem"
 author = "the chunkmem authors"
 version_line = re.search(r"^## ([0-9.]+)", (here / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
 release = version = version_line.group(1)
+top = pathlib.Path(os.environ["CHUNKMEM_TOP"])
+commit = subprocess.run(["git", "-C", top, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+
+# Words that readers search for, and the heading that they look for where its own words are others.
+SEARCHED_WORDS = {
+    "README": {"Beside other libraries": "offload, ZeRO-Offload, DeepSpeed, FSDP"},
+    "docs/checkpoints": {"Files of other trainers": "Hugging Face, safetensors"},
+    "docs/errors": {"Errors": "out of memory, OOM"},
+    "docs/ranks": {"*": "ranks, data parallel, ZeRO"},
+    "docs/recipes": {
+        "A learning-rate schedule": "schedule, scheduler, warm-up",
+        "Gradient accumulation": "micro-batches",
+        "Gradient clipping": "clip, clip_grad_norm",
+        "Save and resume": "resume",
+        "A kernel of your own": "custom kernel, custom optimizer",
+    },
+}
 
 extensions = ["myst_parser", "breathe", "sphinx_copybutton", "api_pages"]
 exclude_patterns = ["style", "LICENSE"]
@@ -31,6 +49,7 @@ html_theme = "furo"
 html_title = f"chunkmem {release}"
 html_static_path = ["style"]
 html_css_files = ["site.css"]
+html_search_scorer = str(here / "style" / "scorer.js")
 html_show_copyright = False
 html_show_sourcelink = False
 html_copy_source = False
@@ -62,6 +81,14 @@ def repair_links(app, docname, source):
         parts[at] = re.sub(r"(?<!\[)`((?:docs|examples)/[a-z0-9_/]+[.]md|[A-Z]+[.]md)`(?!\])", link, parts[at])
         parts[at] = re.sub(r"(?<!!)\[([^\]\[]*)\]\(([^)\s]+)\)", unlink, parts[at])
     source[0] = "".join(parts)
+    for heading, words in SEARCHED_WORDS.get(docname, {}).items():
+        line = r"^#+ .*$" if heading == "*" else "^#+ " + re.escape(heading) + "$"
+        entries = "\n\n```{index} " + words.replace(", ", "\n```\n```{index} ") + "\n```\n"
+        source[0], count = re.subn(line, lambda found: found.group(0) + entries, source[0], count=1, flags=re.M)
+        if count != 1:
+            raise ValueError(f"{docname} has no heading '{heading}', which conf.py names")
+    if docname == "index":
+        source[0] += f"\nThis is version {release}{', of commit ' + commit if commit else ''}. [Changes](CHANGELOG.md) has all versions.\n"
     if docname == "docs/policies/index":
         source[0] += "\n```{toctree}\n:hidden:\n:glob:\n\n[!i]*\n```\n"
 

@@ -17,13 +17,19 @@ import xml.etree.ElementTree as xml
 
 PUBLIC_NAMES = {"chunkmem::basic_manager": "chunkmem::manager"}
 ASSEMBLED = ["chunkmem::manager", "chunkmem::sharded_model"]  # show members of their bases as their own
+PLACE_OF_CALL = re.compile(r"(, *)?(?:typename )?[\w:]*place_type from=(?:typename )?[\w:]*place_type\{\}")
 DESIGNATOR = re.compile(r"([{,]\s*)\.(?=[a-z_]\w*\s*[={])")
 PAGES = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "docs/policies/*.md", "docs/pictures/*.svg",
          "examples/*.cpp", "examples/*/README.md", "LICENSE"]
 
 
+def refuses_with_a_sentence(member):
+    """A function of a namespace that is there for its static_assert: its comment says so."""
+    return "".join(member.find("briefdescription").itertext()).strip().endswith(", with a sentence.")
+
+
 def is_refusal(member):
-    """An overload that takes parameters without names is there for its static_assert."""
+    """An overload of a class that takes parameters without names is there for its static_assert."""
     return member.get("kind") == "function" and any(each.find("declname") is None for each in member.findall("param"))
 
 
@@ -110,6 +116,18 @@ def plain_initializers(definition):
                 part.tail = part.tail and DESIGNATOR.sub(r"\1", part.tail)
 
 
+def hide_places_of_calls(definition):
+    """A last parameter that the compiler fills in, with the place of the call: no user writes it."""
+    for member in definition.iter("memberdef"):
+        arguments = member.find("argsstring")
+        if arguments is None or not PLACE_OF_CALL.search(arguments.text or ""):
+            continue
+        arguments.text = PLACE_OF_CALL.sub("", arguments.text)
+        for parameter in member.findall("param"):
+            if parameter.findtext("declname") == "from" and parameter.find("defval") is not None:
+                member.remove(parameter)
+
+
 def leave_out_what_tells_nothing(definition):
     """Copies that are deleted, destructors without a comment, the kind of a policy; and `inline`, which all of them are."""
     for section in definition.findall("sectiondef"):
@@ -133,8 +151,14 @@ def rewrite(folder):
             tree = xml.parse(file)
             tell_exceptions(tree.getroot())
             plain_initializers(tree.getroot())
-            for member in tree.getroot().iter("memberdef"):
-                member.set("inline", "no")
+            hide_places_of_calls(tree.getroot())
+            for section in tree.getroot().iter("sectiondef"):
+                for member in section.findall("memberdef"):
+                    member.set("inline", "no")
+                    if refuses_with_a_sentence(member):
+                        section.remove(member)
+                        for listed in compound.findall(f"member[@refid='{member.get('id')}']"):
+                            compound.remove(listed)
             tree.write(file, encoding="utf-8", xml_declaration=True)
         if compound.get("kind") not in ("class", "struct"):
             for member in list(compound.findall("member")):  # the alias has the name of the class now
@@ -152,6 +176,7 @@ def rewrite(folder):
                     definition.remove(other)
         tell_exceptions(definition)
         plain_initializers(definition)
+        hide_places_of_calls(definition)
         leave_out_what_tells_nothing(definition)
         name = PUBLIC_NAMES.get(name, name)
         compound.find("name").text = name

@@ -9,6 +9,7 @@
 #include "../max_model/problem.hpp"
 #include "../output_file.hpp"
 #include "../progress_line.hpp"
+#include "../run_program.hpp"
 #include "../schedule/picture.hpp"
 #include "../schedule/trace.hpp"
 
@@ -29,7 +30,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <filesystem>
 #include <iostream>
 #include <string>
@@ -181,18 +181,13 @@ int run(const options& chosen)
 }  // namespace
 
 int main(int count, char** arguments)
-try {
-  const options chosen = parse_options(count - 1, arguments + 1);
-  if (chosen.common.asks_only()) {
-    std::cout << (chosen.common.help ? help_text() : command_line::version_text("configure"));
+{
+  return command_line::run_program("configure", [&] {
+    const options chosen = parse_options(count - 1, arguments + 1);
+    if (chosen.common.asks_only()) return command_line::answer("configure", chosen.common, help_text());
+    if (!chosen.lists_models) return run(chosen);
+    for (const chunkmem::workload::named_transformer& it : chunkmem::workload::named_transformers)
+      std::cout << it.family << '/' << it.name << '\n';
     return EXIT_SUCCESS;
-  }
-  if (!chosen.lists_models) return run(chosen);
-  for (const chunkmem::workload::named_transformer& it : chunkmem::workload::named_transformers)
-    std::cout << it.family << '/' << it.name << '\n';
-  return EXIT_SUCCESS;
-} catch (const std::exception& failure) {
-  std::cout.flush();
-  std::fprintf(stderr, "configure: %s\n", failure.what());
-  return 2;
+  });
 }

@@ -34,7 +34,7 @@ namespace gpt {
 /// What a training may be given.
 struct memory_limits {
   chunkmem::bytes host;
-  std::optional<chunkmem::bytes> device;  ///< none: the device is played by memory of the host
+  std::optional<chunkmem::bytes> device;  ///< none: host memory stands in for the device
 };
 
 /// @throws problem   the device is below the smallest that works, or a tier is above what the machine has

@@ -137,12 +137,18 @@ void display::step(const step_figures& figures) const
 {
   command_line::erase_line(out_);
   const double moved = static_cast<double>((figures.loaded + figures.written_back).count()) / (1024.0 * 1024.0);
-  std::fprintf(out_, "step %zu/%zu  loss %.9g  lr %.3g  %.0f tokens/s  moved %.1f MiB", figures.number, figures.steps,
-               static_cast<double>(figures.loss), static_cast<double>(figures.learning_rate), figures.tokens_per_second,
-               moved);
+  char text[256];
+  std::snprintf(text, sizeof text, "step %zu/%zu  loss %.9g  lr %.3g  %.0f tokens/s  moved %.1f MiB", figures.number,
+                figures.steps, static_cast<double>(figures.loss), static_cast<double>(figures.learning_rate),
+                figures.tokens_per_second, moved);
+  std::string line = text;
   const double left = figures.seconds * static_cast<double>(figures.steps - figures.number);
-  if (terminal_ && left >= worth_telling) std::fprintf(out_, "  %.0f s left", left);
-  if (!terminal_ || figures.skipped || figures.number == figures.steps) std::fputc('\n', out_);
+  if (terminal_ && left >= worth_telling) {
+    std::snprintf(text, sizeof text, "  %.0f s left", left);
+    line += text;
+  }
+  const bool stays = !terminal_ || figures.skipped || figures.number == figures.steps;
+  std::fputs(stays ? (line + '\n').c_str() : std::string{command_line::fitting(out_, line)}.c_str(), out_);
   std::fflush(out_);
 }
 

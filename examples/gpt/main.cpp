@@ -2,7 +2,7 @@
 // Trains a small GPT on real text in a quarter of the device memory it needs, and can prove that nothing changed.
 
 #include "../interruption.hpp"
-#include "../progress_line.hpp"
+#include "../run_program.hpp"
 #include "forecast.hpp"
 #include "planned_grid.hpp"
 #include "profile.hpp"
@@ -15,9 +15,7 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/optimizer/thread_pool.hpp>
 
-#include <cstdio>
 #include <cstdlib>
-#include <exception>
 
 namespace {
 
@@ -49,22 +47,16 @@ int profile(const options& chosen)
 }  // namespace
 
 int main(int count, char** arguments)
-try {
-  const options chosen = parse_options(count - 1, arguments + 1);
-  if (chosen.common.asks_only()) {
-    std::fputs((chosen.common.help ? help_text() : command_line::version_text("gpt")).c_str(), stdout);
-    return EXIT_SUCCESS;
-  }
-  if (chosen.write_model) {
-    write_model(chosen);
-    return EXIT_SUCCESS;
-  }
-  if (chosen.write_profile) return profile(chosen);
-  if (over_ranks(chosen) || over_stages(chosen)) return run_over_ranks(chosen);
-  return run<training_on_host<manager>>(chosen);
-} catch (const std::exception& failure) {
-  std::fflush(stdout);
-  command_line::erase_line(stderr);
-  std::fprintf(stderr, "gpt: %s\n", failure.what());
-  return 2;
+{
+  return command_line::run_program("gpt", [&] {
+    const options chosen = parse_options(count - 1, arguments + 1);
+    if (chosen.common.asks_only()) return command_line::answer("gpt", chosen.common, help_text());
+    if (chosen.write_model) {
+      write_model(chosen);
+      return EXIT_SUCCESS;
+    }
+    if (chosen.write_profile) return profile(chosen);
+    if (over_ranks(chosen) || over_stages(chosen)) return run_over_ranks(chosen);
+    return run<training_on_host<manager>>(chosen);
+  });
 }

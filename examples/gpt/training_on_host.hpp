@@ -17,7 +17,7 @@
 
 namespace gpt {
 
-/// The CPU's training: capped memory of the host plays the device, and the calling thread computes.
+/// The CPU's training: a slice of host memory stands in for the device, and the calling thread computes.
 /// @tparam Manager   of a host_arena, or of virtual_clocks: then nothing is computed
 template <class Manager>
 struct training_on_host {

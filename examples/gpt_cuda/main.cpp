@@ -2,7 +2,7 @@
 // Trains a GPT on real text on a GPU that has a quarter of the memory it needs, and can prove that nothing changed.
 
 #include "../interruption.hpp"
-#include "../progress_line.hpp"
+#include "../run_program.hpp"
 #include "cuda_math.hpp"
 #include "nccl_ranks.hpp"
 #include "program.hpp"
@@ -17,7 +17,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <string>
 
 namespace {
@@ -52,26 +51,18 @@ int run_over_ranks(const options& chosen)
 }  // namespace
 
 int main(int count, char** arguments)
-try {
-  const options chosen = parse_options(count - 1, arguments + 1, program::gpt_cuda);
-  if (chosen.common.asks_only()) {
-    const bool asks_help = chosen.common.help;
-    std::fputs((asks_help ? help_text(program::gpt_cuda) : command_line::version_text("gpt_cuda")).c_str(), stdout);
-    return EXIT_SUCCESS;
-  }
-  if (const std::string why = cuda::why_no_gpu(); !why.empty()) {
-    std::printf("SKIPPED: %s\n", why.c_str());
-    return 4;
-  }
-  const bool are_ranks = over_ranks(chosen);  // with gathers and sums of their own, and three groups of NCCL
-  for (const std::string& each : chunkmem::backend::cuda_environment::of_process().findings(
-           are_ranks ? 6 : 4, {.streams = are_ranks ? 6U : 0U, .are_ranks = are_ranks}))
-    std::fprintf(stderr, "gpt_cuda: %s\n", each.c_str());
-  if (over_ranks(chosen)) return run_over_ranks(chosen);
-  return run<training>(chosen);
-} catch (const std::exception& failure) {
-  std::fflush(stdout);
-  command_line::erase_line(stderr);
-  std::fprintf(stderr, "gpt_cuda: %s\n", failure.what());
-  return 2;
+{
+  return command_line::run_program("gpt_cuda", [&] {
+    const options chosen = parse_options(count - 1, arguments + 1, program::gpt_cuda);
+    if (chosen.common.asks_only()) return command_line::answer("gpt_cuda", chosen.common, help_text(program::gpt_cuda));
+    if (const std::string why = cuda::why_no_gpu(); !why.empty()) {
+      std::printf("SKIPPED: %s\n", why.c_str());
+      return 4;
+    }
+    const bool are_ranks = over_ranks(chosen);  // with gathers and sums of their own, and three groups of NCCL
+    for (const std::string& each : chunkmem::backend::cuda_environment::of_process().findings(
+             are_ranks ? 6 : 4, {.streams = are_ranks ? 6U : 0U, .are_ranks = are_ranks}))
+      std::fprintf(stderr, "gpt_cuda: %s\n", each.c_str());
+    return are_ranks ? run_over_ranks(chosen) : run<training>(chosen);
+  });
 }

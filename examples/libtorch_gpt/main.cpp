@@ -2,6 +2,8 @@
 // Trains a small GPT in LibTorch with its parameters in chunks, and its activations too where wanted: on the CPU, or on
 // a GPU where LibTorch has one.
 
+#include "../command_line.hpp"
+#include "../run_program.hpp"
 #include "options.hpp"
 #include "run.hpp"
 
@@ -20,7 +22,6 @@
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
-#include <exception>
 #include <string>
 
 namespace {
@@ -39,8 +40,8 @@ void add_options(CLI::App& app, options& to)
       ->check(CLI::Range(256, 1 << 24));
   app.add_option("--steps", to.steps, "steps to train");
   app.add_option("--warm-up", to.warm_up, "first steps that do not count in the tokens per second");
-  app.add_option("--learning-rate", to.how.learning_rate);
-  app.add_option("--seed", to.how.seed);
+  app.add_option("--learning-rate", to.how.learning_rate, "learning rate of Adam");
+  app.add_option("--seed", to.how.seed, "of weights and of the order of windows");
   app.add_option("--threads", to.threads, "threads of the update")->check(CLI::Range(1, 1024));
   const auto size_into = [](std::optional<chunkmem::bytes>& into, const char* name) {
     return [&into, name](const std::string& text) { into = gpt::parse_size(name, text); };
@@ -71,6 +72,8 @@ void add_options(CLI::App& app, options& to)
   app.add_flag("--late", to.how.late, "update weights when the next step uses them");
   app.add_flag("--cuda", to.cuda, "on a GPU, in bfloat16");
   app.add_flag("--verify", to.verify, "train again without a limit, and on the CPU without chunkmem, and compare");
+  command_line::add_common_flags(app, to.common, "print one JSON object, and the text to standard error");
+  app.footer("Example:\n  libtorch_gpt --layers 4 --width 128 --steps 20 --device 4MiB --verify");
 }
 
 void refuse_what_cannot_be(const options& chosen)
@@ -95,12 +98,14 @@ int train_on_cpu(const options& chosen, const gpt::training_text& text)
   const outcome capped = train(budget_of(chosen, saved), host_of(chosen, saved));
   write_report(chosen, capped);
   if (!chosen.verify) return 0;
-  const bool same = says_identical("without a limit", capped, train(host_of(chosen, saved), host_of(chosen, saved)));
+  const bool same = says_identical(stream_of_text(chosen), "without a limit", capped,
+                                   train(host_of(chosen, saved), host_of(chosen, saved)));
   if (chosen.how.sample && *chosen.how.sample < 1) {
-    std::printf("verify, without chunkmem: not compared, since --sample estimates the weights' gradients\n");
+    std::fprintf(stream_of_text(chosen),
+                 "verify, without chunkmem: not compared, since --sample estimates the weights' gradients\n");
     return same ? 0 : 1;
   }
-  return says_identical("without chunkmem", capped, run_plain(chosen, text)) && same ? 0 : 1;
+  return says_identical(stream_of_text(chosen), "without chunkmem", capped, run_plain(chosen, text)) && same ? 0 : 1;
 }
 
 #ifdef LIBTORCH_GPT_HAS_CUDA
@@ -119,7 +124,7 @@ int train_on_cuda(const options& chosen, const gpt::training_text& text)
   const outcome capped = train(budget_of(chosen, saved), host_of(chosen, saved));
   write_report(chosen, capped);
   const auto unlimited = [&] { return train(host_of(chosen, saved), host_of(chosen, saved)); };
-  return !chosen.verify || says_identical("without a limit", capped, unlimited()) ? 0 : 1;
+  return !chosen.verify || says_identical(stream_of_text(chosen), "without a limit", capped, unlimited()) ? 0 : 1;
 }
 #endif
 
@@ -137,13 +142,13 @@ int train(const options& chosen)
 }  // namespace
 
 int main(int count, char** arguments)
-try {
-  options chosen;
-  CLI::App app{"Trains a small GPT in LibTorch with its parameters in chunks."};
-  add_options(app, chosen);
-  CLI11_PARSE(app, count, arguments);
-  return train(chosen);
-} catch (const std::exception& failed) {
-  std::fprintf(stderr, "libtorch_gpt: %s\n", failed.what());
-  return 1;
+{
+  return command_line::run_program("libtorch_gpt", [&] {
+    options chosen;
+    CLI::App app{"Trains a small GPT in LibTorch with its parameters in chunks.", "libtorch_gpt"};
+    add_options(app, chosen);
+    command_line::read<gpt::problem>(app, count - 1, arguments + 1);
+    if (chosen.common.asks_only()) return command_line::answer("libtorch_gpt", chosen.common, app.help());
+    return train(chosen);
+  });
 }

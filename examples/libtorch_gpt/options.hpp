@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "../common_flags.hpp"
 #include "training.hpp"
 
 #include "windows.hpp"
@@ -8,6 +9,7 @@
 #include <chunkmem/core/bytes.hpp>
 
 #include <cstddef>
+#include <cstdio>
 #include <filesystem>
 #include <optional>
 
@@ -26,7 +28,14 @@ struct options {
   gpt::window_choice windows = gpt::window_choice::random;
   bool cuda = false;
   bool verify = false;
+  command_line::common_flags common;
 };
+
+/// With --json the text for readers goes to standard error.
+[[nodiscard]] inline std::FILE* stream_of_text(const options& chosen) noexcept
+{
+  return chosen.common.json ? stderr : stdout;
+}
 
 /// Bytes of parameters, gradients and states: 16 for each parameter, in 32 bits as in 16.
 [[nodiscard]] inline chunkmem::bytes model_data(const extents& size)

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "../json_text.hpp"
 #include "../output_file.hpp"
 #include "dry_forward.hpp"
 #include "options.hpp"
 
+#include "problem.hpp"
 #include "size_text.hpp"
 #include "text.hpp"
 #include "windows.hpp"
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <limits>
-#include <ostream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -101,6 +100,7 @@ template <class Step>
 void take_steps(const options& chosen, outcome& into, Step&& step)
 {
   using clock = std::chrono::steady_clock;
+  std::FILE* const out = stream_of_text(chosen);
   const double tokens =
       static_cast<double>(chosen.how.size.context * chosen.how.size.batch * chosen.how.size.micro_batches);
   auto warm = clock::now();
@@ -109,12 +109,12 @@ void take_steps(const options& chosen, outcome& into, Step&& step)
     const auto begin = clock::now();
     into.losses.push_back(step(index));
     const double seconds = std::chrono::duration<double>(clock::now() - begin).count();
-    std::printf("step %3zu  loss %.6f  %10.0f tokens/s", index + 1, static_cast<double>(into.losses.back()),
-                tokens / seconds);
+    std::fprintf(out, "step %3zu  loss %.6f  %10.0f tokens/s", index + 1, static_cast<double>(into.losses.back()),
+                 tokens / seconds);
     const double left = seconds * static_cast<double>(chosen.steps - index - 1);
-    if (left >= 5) std::printf("  %.0f s left", left);
-    std::printf("\n");
-    std::fflush(stdout);
+    if (left >= 5) std::fprintf(out, "  %.0f s left", left);
+    std::fprintf(out, "\n");
+    std::fflush(out);
   }
   if (chosen.steps <= chosen.warm_up) return;
   const double seconds = std::chrono::duration<double>(clock::now() - warm).count();
@@ -123,19 +123,20 @@ void take_steps(const options& chosen, outcome& into, Step&& step)
 
 /// Says how much of the activations went through chunks.
 template <class Saved>
-void tell_saved(const Saved& saved, const saved_sizes& sizes)
+void tell_saved(std::FILE* out, const Saved& saved, const saved_sizes& sizes)
 {
-  std::printf("activations: %zu places in chunks; %s were saved there, %s found no place and stayed with LibTorch\n",
-              sizes.size(), gpt::size_text(cm::bytes{saved.saved_bytes()}).c_str(),
-              gpt::size_text(cm::bytes{saved.unplaced_bytes()}).c_str());
+  std::fprintf(out,
+               "activations: %zu places in chunks; %s were saved there, %s found no place and stayed with LibTorch\n",
+               sizes.size(), gpt::size_text(cm::bytes{saved.saved_bytes()}).c_str(),
+               gpt::size_text(cm::bytes{saved.unplaced_bytes()}).c_str());
 }
 
 /// Says how much of the sampled inputs is kept.
 template <class Inputs>
-void tell_samples(const Inputs& inputs)
+void tell_samples(std::FILE* out, const Inputs& inputs)
 {
-  std::printf("samples: of %zu inputs %s are kept, in place of %s\n", inputs.size(),
-              gpt::size_text(inputs.kept_bytes()).c_str(), gpt::size_text(inputs.bytes_of_all_rows()).c_str());
+  std::fprintf(out, "samples: of %zu inputs %s are kept, in place of %s\n", inputs.size(),
+               gpt::size_text(inputs.kept_bytes()).c_str(), gpt::size_text(inputs.bytes_of_all_rows()).c_str());
 }
 
 /// Trains with the parameters in chunks of this backend, and with what a forward pass saves where `saved` says it.
@@ -151,21 +152,22 @@ template <cm::element Element, class Backend>
                                               workers, saved, numbers_of(windows, chosen.how.size)};
   const cm::memory_requirement need = m.seal();
   const auto capacity = memory.capacity(cm::tier::device);
-  std::printf("\n%s %s in chunks of %s; the device may hold %s of it (%.0f %%)\n",
-              saved.empty() ? "model data" : "model data and activations", gpt::size_text(need.chunks).c_str(),
-              gpt::size_text(need.chunk_bytes).c_str(), gpt::size_text(capacity).c_str(),
-              100.0 * static_cast<double>(capacity.count()) / static_cast<double>(need.chunks.count()));
+  std::FILE* const out = stream_of_text(chosen);
+  std::fprintf(out, "\n%s %s in chunks of %s; the device may hold %s of it (%.0f %%)\n",
+               saved.empty() ? "model data" : "model data and activations", gpt::size_text(need.chunks).c_str(),
+               gpt::size_text(need.chunk_bytes).c_str(), gpt::size_text(capacity).c_str(),
+               100.0 * static_cast<double>(capacity.count()) / static_cast<double>(need.chunks.count()));
   training.fill();
   outcome result;
   const token_source tokens = tokens_of(windows, chosen.how.size, where.device);
   take_steps(chosen, result, [&](std::size_t index) { return training.step(index, tokens); });
   result.values = training.values();
   const auto report = m.report();
-  std::printf("moved %s to the device and %s back, %llu evictions, %llu divergences\n",
-              gpt::size_text(report.loaded).c_str(), gpt::size_text(report.written_back).c_str(),
-              static_cast<unsigned long long>(report.evictions), static_cast<unsigned long long>(report.divergences));
-  if (training.saved() != nullptr) tell_saved(*training.saved(), saved);
-  if (training.inputs() != nullptr) tell_samples(*training.inputs());
+  std::fprintf(out, "moved %s to the device and %s back, %llu evictions, %llu divergences\n",
+               gpt::size_text(report.loaded).c_str(), gpt::size_text(report.written_back).c_str(),
+               static_cast<unsigned long long>(report.evictions), static_cast<unsigned long long>(report.divergences));
+  if (training.saved() != nullptr) tell_saved(out, *training.saved(), saved);
+  if (training.inputs() != nullptr) tell_samples(out, *training.inputs());
   result.report = report.json();
   return result;
 }
@@ -173,7 +175,7 @@ template <cm::element Element, class Backend>
 /// Trains with tensors of LibTorch, in float32 on the CPU.
 [[nodiscard]] inline outcome run_plain(const options& chosen, const gpt::training_text& text)
 {
-  std::printf("\nwithout chunkmem\n");
+  std::fprintf(stream_of_text(chosen), "\nwithout chunkmem\n");
   plain_training training{chosen.how};
   outcome result;
   const token_source tokens = tokens_of(windows_of(chosen, text), chosen.how.size, at::kCPU);
@@ -183,7 +185,7 @@ template <cm::element Element, class Backend>
 }
 
 /// Says whether losses and parameters are the same, bit for bit.
-[[nodiscard]] inline bool says_identical(const char* other, const outcome& left, const outcome& right)
+[[nodiscard]] inline bool says_identical(std::FILE* out, const char* other, const outcome& left, const outcome& right)
 {
   std::size_t losses = 0;
   for (std::size_t index = 0; index < left.losses.size(); ++index)
@@ -191,32 +193,29 @@ template <cm::element Element, class Backend>
   std::size_t values = 0;
   for (std::size_t index = 0; index < left.values.size(); ++index)
     values += at::equal(left.values[index], right.values[index]) ? 1 : 0;
-  std::printf("verify, %s: %zu losses, %zu identical; %zu parameters, %zu identical\n", other, left.losses.size(),
-              losses, left.values.size(), values);
+  std::fprintf(out, "verify, %s: %zu losses, %zu identical; %zu parameters, %zu identical\n", other, left.losses.size(),
+               losses, left.values.size(), values);
   return losses == left.losses.size() && values == left.values.size();
 }
 
-/// A number that reads back as itself; JSON has no word for one that is not finite but null.
-[[nodiscard]] inline std::string json_number(double value, int digits)
+/// @return   the losses, the rate and the report of the manager, as one JSON object
+[[nodiscard]] inline std::string report_of(const outcome& result)
 {
-  if (!std::isfinite(value)) return "null";
-  char text[32];
-  std::snprintf(text, sizeof text, "%.*g", digits, value);
-  return text;
+  const auto number = [](float loss) { return command_line::json_number(loss); };
+  return command_line::json_object{}
+      .add("program", "libtorch_gpt")
+      .add("tokens_per_second", result.tokens_per_second)
+      .add_json("losses", command_line::json_list(result.losses, number))
+      .add_json("memory", result.report)
+      .text();
 }
 
-/// @throws std::runtime_error   the file cannot be written; there is none then, or the one of before
+/// Writes the report to where the command line says.
+/// @throws gpt::problem   the file cannot be written; there is none then, or the one of before
 inline void write_report(const options& chosen, const outcome& result)
 {
-  if (!chosen.report) return;
-  command_line::output_file<std::runtime_error> out{"--report", *chosen.report};
-  std::ostream& file = out.text();
-  file << "{\"tokens_per_second\": " << json_number(result.tokens_per_second, 17) << ", \"losses\": [";
-  for (std::size_t index = 0; index < result.losses.size(); ++index)
-    file << (index > 0 ? ", " : "")
-         << json_number(static_cast<double>(result.losses[index]), std::numeric_limits<float>::max_digits10);
-  file << "], \"memory\": " << result.report << "}\n";
-  out.finish();
+  if (chosen.report) command_line::write_file<gpt::problem>("--report", *chosen.report, report_of(result) + "\n");
+  if (chosen.common.json) std::printf("%s\n", report_of(result).c_str());
 }
 
 }  // namespace libtorch_gpt

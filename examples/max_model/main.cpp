@@ -4,6 +4,7 @@
 #include "../interruption.hpp"
 #include "../output_file.hpp"
 #include "../progress_line.hpp"
+#include "../run_program.hpp"
 #include "comparison.hpp"
 #include "model_choice.hpp"
 #include "options.hpp"
@@ -16,7 +17,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -150,21 +150,12 @@ int run(const options& chosen)
 }  // namespace
 
 int main(int count, char** arguments)
-try {
-  const options chosen = parse_options(count - 1, arguments + 1);
-  if (chosen.common.asks_only())
-    std::fputs((chosen.common.help ? help_text() : command_line::version_text("max_model")).c_str(), stdout);
-  else if (chosen.lists_models)
+{
+  return command_line::run_program("max_model", [&] {
+    const options chosen = parse_options(count - 1, arguments + 1);
+    if (chosen.common.asks_only()) return command_line::answer("max_model", chosen.common, help_text());
+    if (!chosen.lists_models) return run(chosen);
     print_names();
-  else
-    return run(chosen);
-  return EXIT_SUCCESS;
-} catch (const command_line::interrupted& by) {
-  std::fprintf(stderr, "max_model: ended by %s: nothing was written (start it again)\n",
-               command_line::interruption::name(by.number).c_str());
-  return command_line::interruption::exit_status(by.number);
-} catch (const std::exception& failure) {
-  std::fflush(stdout);
-  std::fprintf(stderr, "max_model: %s\n", failure.what());
-  return 2;
+    return EXIT_SUCCESS;
+  });
 }

@@ -4,6 +4,7 @@
 #include "../interruption.hpp"
 #include "../json_text.hpp"
 #include "../progress_line.hpp"
+#include "../run_program.hpp"
 #include "budget.hpp"
 #include "options.hpp"
 #include "pictures.hpp"
@@ -15,7 +16,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <exception>
 #include <optional>
 #include <string>
 
@@ -190,15 +190,10 @@ int run(const options& chosen)
 }  // namespace
 
 int main(int count, char** arguments)
-try {
-  const options chosen = parse_options(count - 1, arguments + 1);
-  if (chosen.common.asks_only()) {
-    std::fputs((chosen.common.help ? help_text() : command_line::version_text("out_of_core")).c_str(), stdout);
-    return EXIT_SUCCESS;
-  }
-  return run(chosen);
-} catch (const std::exception& failure) {
-  std::fflush(stdout);
-  std::fprintf(stderr, "out_of_core: %s\n", failure.what());
-  return 2;
+{
+  return command_line::run_program("out_of_core", [&] {
+    const options chosen = parse_options(count - 1, arguments + 1);
+    if (chosen.common.asks_only()) return command_line::answer("out_of_core", chosen.common, help_text());
+    return run(chosen);
+  });
 }

@@ -5,6 +5,7 @@
 //
 // It measures messages of MPI between the memories of hosts, and nothing else: no link of NCCL, and no memory of a GPU.
 #include "../output_file.hpp"
+#include "../run_program.hpp"
 #include "link_probe.hpp"
 #include "meetings.hpp"
 #include "message_probe.hpp"
@@ -146,30 +147,27 @@ void run(const process_group& all, int count, const char* const* arguments)
   });
 }
 
-void tell(const std::exception& failure)
+/// @return   the exit status
+int run_among(int count, const char* const* arguments)
 {
-  std::fflush(stdout);
-  std::fprintf(stderr, "probe_links: %s\n", failure.what());
+  chunkmem::collective::mpi_session session;
+  const process_group all{session};
+  try {
+    run(all, count, arguments);
+    return EXIT_SUCCESS;
+  } catch (const shared_problem& failure) {
+    if (all.rank() == 0) command_line::tell("probe_links", failure.what());
+    return failure_code;
+  } catch (const std::exception& failure) {  // the other ranks wait for this one
+    command_line::tell("probe_links", failure.what());
+    MPI_Abort(MPI_COMM_WORLD, failure_code);
+    return failure_code;
+  }
 }
 
 }  // namespace
 
 int main(int count, char** arguments)
-try {
-  chunkmem::collective::mpi_session session;
-  const process_group all{session};
-  try {
-    run(all, count - 1, arguments + 1);
-    return EXIT_SUCCESS;
-  } catch (const shared_problem& failure) {
-    if (all.rank() == 0) tell(failure);
-    return failure_code;
-  } catch (const std::exception& failure) {  // the other ranks wait for this one
-    tell(failure);
-    MPI_Abort(MPI_COMM_WORLD, failure_code);
-    return failure_code;
-  }
-} catch (const std::exception& failure) {
-  tell(failure);
-  return failure_code;
+{
+  return command_line::run_program("probe_links", [&] { return run_among(count - 1, arguments + 1); });
 }

@@ -8,12 +8,11 @@
 
 #include "../gpt/problem.hpp"
 #include "../output_file.hpp"
+#include "../run_program.hpp"
 
 #include <chunkmem/pipeline/schedule_text.hpp>
 
-#include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <filesystem>
 #include <iostream>
 #include <sstream>
@@ -41,25 +40,20 @@ void write_files(const options& chosen, const simulation& it)
 }  // namespace
 
 int main(int count, char** arguments)
-try {
-  const options chosen = parse_options(count - 1, arguments + 1);
-  if (chosen.common.asks_only()) {
-    std::cout << (chosen.common.help ? help_text() : command_line::version_text("schedule"));
+{
+  return command_line::run_program("schedule", [&] {
+    const options chosen = parse_options(count - 1, arguments + 1);
+    if (chosen.common.asks_only()) return command_line::answer("schedule", chosen.common, help_text());
+    const simulation it = simulate(chosen);
+    if (chosen.common.json) {
+      print_json(std::cout, it);
+    } else {
+      print_rows(std::cout, it);
+      print_table(std::cout, it);
+      if (chosen.prints_steps) print_steps(std::cout, it);
+    }
+    std::cout.flush();
+    write_files(chosen, it);
     return EXIT_SUCCESS;
-  }
-  const simulation it = simulate(chosen);
-  if (chosen.common.json) {
-    print_json(std::cout, it);
-  } else {
-    print_rows(std::cout, it);
-    print_table(std::cout, it);
-    if (chosen.prints_steps) print_steps(std::cout, it);
-  }
-  std::cout.flush();
-  write_files(chosen, it);
-  return EXIT_SUCCESS;
-} catch (const std::exception& failure) {
-  std::cout.flush();
-  std::fprintf(stderr, "schedule: %s\n", failure.what());
-  return 2;
+  });
 }

@@ -5,6 +5,7 @@
 #
 # Each file that must not compile is a compilation of its own. Those that must are one compilation for each list of
 # includes, every file in a namespace of its own. The manager's header is precompiled for the files that include it.
+# CHECKPOINT_FLAGS has the include folders of JSON and xxHash; WITHOUT_CHECKPOINT says why there are none.
 top=$1
 compiler=$2
 here=$(cd "$(dirname "$0")" && pwd)
@@ -12,7 +13,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 if [ $# -eq 4 ]; then
   scratch=$3
   file=$4
-  compile="$compiler -std=c++20 -fsyntax-only -I$top/include"
+  compile="$compiler -std=c++20 -fsyntax-only -I$top/include ${CHECKPOINT_FLAGS:-}"
   if grep -q '^#include <chunkmem/manager/manager.hpp>' "$file"; then
     compile="$compile -include $scratch/manager.hpp"
   fi
@@ -45,6 +46,11 @@ set -- "$here"/*.cpp
 [ -e "$1" ] || { echo "no file in $here"; exit 1; }
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
+if [ -n "${WITHOUT_CHECKPOINT:-}" ]; then
+  echo "LEFT OUT: files that include checkpoint/: $WITHOUT_CHECKPOINT"
+  # shellcheck disable=SC2046  # no name has a space
+  set -- $(grep -L '^#include <chunkmem/checkpoint/' "$@")
+fi
 for file in "$@"; do
   unit=$scratch/$(grep '^#include' "$file" | cksum | tr ' ' '_').cpp
   [ -e "$unit" ] || grep '^#include' "$file" >"$unit"

@@ -2,6 +2,11 @@
 # Every promised compile-time message: see check.sh.
 chunkmem_test(compile_fail TIMEOUT 600
               COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/check.sh" "${PROJECT_SOURCE_DIR}" "${CMAKE_CXX_COMPILER}")
+if(chunkmem_why_no_checkpoint)
+  set_property(TEST compile_fail APPEND PROPERTY ENVIRONMENT "WITHOUT_CHECKPOINT=${chunkmem_why_no_checkpoint}")
+else()
+  set_property(TEST compile_fail APPEND PROPERTY ENVIRONMENT "CHECKPOINT_FLAGS=-I${CHUNKMEM_JSON_INCLUDE} -I${CHUNKMEM_XXHASH_INCLUDE}")
+endif()
 chunkmem_test(compile_fail.older_standard
               COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/older_standard.sh" "${PROJECT_SOURCE_DIR}" "${CMAKE_CXX_COMPILER}")
 find_program(chunkmem_second_compiler NAMES clang++-16 clang++-19 clang++-18 clang++-17)

@@ -116,6 +116,13 @@ def message_violations(headers):
             yield f"message: {header}:{headers.text[header].count(chr(10), 0, found.end()) + 1} says chunkmem twice"
 
 
+def comment_violations(headers):
+    """A tag of a comment has a name and a text: Doxygen, which is not on every machine, takes `@param a, @throws b` for an error."""
+    for header in headers.paths:
+        for found in re.finditer(r"///.*@t?param(?: +\w+)? *(?:[,;] *@|[,;]?$)", headers.text[header], re.MULTILINE):
+            yield f"comment: {header}:{headers.text[header].count(chr(10), 0, found.start()) + 1} has a @param without a name or a text"
+
+
 def include_violations(headers):
     """What each header may include."""
     for header in headers.paths:
@@ -227,8 +234,8 @@ def violations_of(root):
     headers = Headers(root)
     if not headers.paths:
         return [f"no headers in {headers.include}/chunkmem"]
-    rules = (opt_in_violations, floor_violations, name_violations, message_violations, include_violations,
-             umbrella_violations)
+    rules = (opt_in_violations, floor_violations, name_violations, message_violations, comment_violations,
+             include_violations, umbrella_violations)
     found = [violation for rule in rules for violation in rule(headers)]
     for rule in (width_violations, catch_violations, tag_violations, oracle_violations, licence_violations):
         found += rule(root)

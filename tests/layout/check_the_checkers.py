@@ -101,6 +101,10 @@ class Layout(TinyTree):
         self.header("backend/a.hpp")
         self.expect("duplicate name: chunkmem/backend/a.hpp and chunkmem/core/a.hpp")
 
+    def test_a_tag_of_a_comment_has_a_text(self):
+        self.header("core/tags.hpp", "/// Does it. @param slot, @throws as the other", "/// @param from   where it was called", "/// @tparam")
+        self.expect("comment: chunkmem/core/tags.hpp:3", "comment: chunkmem/core/tags.hpp:5")
+
     def test_a_message_says_chunkmem_once(self):
         self.header("core/twice.hpp", 'throw io_error{', '    "chunkmem: no disk"};', 'io_error{"no disk"};')
         self.expect("message: chunkmem/core/twice.hpp:")

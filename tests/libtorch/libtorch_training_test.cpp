@@ -304,7 +304,9 @@ TEST_CASE("a report is JSON whatever the losses are, and a loss is read back fro
   std::ifstream in{*chosen.report};
   const std::string all{std::istreambuf_iterator<char>{in}, {}};
   std::filesystem::remove(*chosen.report);
-  REQUIRE(all == "{\"tokens_per_second\": 0.33333333333333331, \"losses\": [5.54517746, null], \"memory\": {}}\n");
+  REQUIRE(all ==
+          "{\"program\": \"libtorch_gpt\", \"tokens_per_second\": 0.33333333333333331, \"losses\": [5.54517746, null], "
+          "\"memory\": {}}\n");
 }
 
 }  // namespace libtorch_training_test

@@ -30,7 +30,7 @@ struct host_arena_options {
   bool async_compute = false;  ///< compute is a thread of its own, as on a GPU
 };
 
-/// A device played by capped host memory: real bytes, real concurrency, no GPU.
+/// A slice of host memory that stands in for a GPU: real bytes, real concurrency.
 ///
 ///     host_arena memory{{.device_capacity = 64_MiB, .host_capacity = 1_GiB}};
 ///     manager<host_arena> m{memory};

@@ -17,6 +17,7 @@
 #include <chunkmem/io/file_folder.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -582,6 +583,15 @@ loaded_generation load(Model& model, const Folder& folder, const load_options& o
   model_load loading{model, folder, options};
   loading.prepare();
   return detail::load_newest(loading, options, workers);
+}
+/// Refuses a path in the place of a folder, with a sentence.
+template <class Model, class Path, class... Rest>
+  requires std::convertible_to<const Path&, std::string>
+auto load(Model&, const Path&, const load_options& = {}, const Rest&...)
+{
+  static_assert(!std::convertible_to<const Path&, std::string>,
+                "chunkmem: a checkpoint lies in a folder: write io::posix_folder folder{\"runs/a\"} and "
+                "checkpoint::load(m, folder)");
 }
 
 }  // namespace checkpoint

@@ -16,6 +16,7 @@
 #include <chunkmem/io/file_folder.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -313,6 +314,15 @@ saved_generation save(Model& model, Folder& folder, const save_options& options 
   saving.write();
   saving.commit();
   return saving.finish();
+}
+/// Refuses a path in the place of a folder, with a sentence.
+template <class Model, class Path>
+  requires std::convertible_to<const Path&, std::string>
+auto save(Model&, const Path&, const save_options& = {})
+{
+  static_assert(!std::convertible_to<const Path&, std::string>,
+                "chunkmem: a checkpoint lies in a folder: write io::posix_folder folder{\"runs/a\"} and "
+                "checkpoint::save(m, folder)");
 }
 
 }  // namespace checkpoint

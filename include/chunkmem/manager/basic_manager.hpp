@@ -65,7 +65,7 @@ template <class Policy, class First, class... Rest>
 /// Name the type through `manager`, which fills in what is not given. A 16-bit parameter may have a master in full
 /// precision, which its optimizer updates; the manager makes it from the weight. Optimizers talk to `updates()`,
 /// checkpoints to `content()`, shards to `gathered()`.
-/// Guarantees: a call that throws leaves tensors, states and bytes as they were; chunks that had to leave stay away.
+/// Guarantees: a call that throws leaves tensors, states and bytes as they were; evicted chunks stay evicted.
 /// @threads one caller at a time, from any thread; two managers share nothing
 template <stream_backend Backend, tensor_rules Rules, chunk_layout Layout, eviction_policy Eviction,
           placement_policy Placement, gradient_policy Gradient, transfer_policy Transfer, chunk_mover<Backend> Mover,
@@ -258,12 +258,12 @@ class basic_manager {
   ///       evaluate_one_batch(m);
   ///     }                                       // the iteration ends here
   /// @throws usage_error     another iteration is running, or a pin holds a weight whose master is to be made; or the
-  ///                         last iteration ended with its scope and had named too few micro-batches: said once, then
-  ///                         iterations go on
+  ///                         last iteration ended with its scope and had named too few micro-batches: reported once,
+  ///                         and later iterations proceed
   /// @throws config_error    several micro-batches under gradient::in_place: their gradients could not add up; or the
   ///                         placement refuses what the last iteration leased
   /// @throws out_of_memory   arenas cannot be allocated, or no room to make masters; device_error   a copy could not
-  ///                         start. Masters that were made for it are gone again; chunks that had to leave stay away
+  ///                         start. Masters that were made for it are gone again; evicted chunks stay evicted
   [[nodiscard]] chunkmem::iteration<engine_type> iteration(std::string_view name, std::uint32_t micro_batches = 1,
                                                            place_type from = place_type{})
   {
@@ -862,6 +862,13 @@ class basic_manager {
                   "chunkmem: an acquire may move chunks, also one for reading: take the manager by a reference without "
                   "const");
     return pin_type<Element>{};
+  }
+  template <element Element>
+  auto name(stacked<Element>, std::string_view)
+  {
+    static_assert(!element<Element>,
+                  "chunkmem: a stack has a tensor for each layer: name each of them, as in "
+                  "m.name(weights.slice(layer), \"layer.\" + std::to_string(layer))");
   }
   template <element Element, class... Rest>
   auto gradient(stacked<Element>, const Rest&...)

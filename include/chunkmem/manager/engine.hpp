@@ -294,7 +294,7 @@ class engine {
   // Accesses.
 
   /// For the calling thread: a function for each kind of access, so that the hot path has nothing to ask.
-  /// @throws out_of_memory, usage_error, device_error; state unchanged, except that chunks that left stay away
+  /// @throws out_of_memory, usage_error, device_error; state unchanged, except that evicted chunks stay evicted
   template <entry_kind Kind>
   access_token acquire_as(slot_id id)
   {

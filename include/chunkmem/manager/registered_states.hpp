@@ -231,7 +231,8 @@ class pending_updates {
     run(chunk_of(value));
   }
   /// Before a trainer writes these bytes. The chunk of a list may have bytes of others, which somebody reads behind
-  /// their updates: then all that waits is done. @param slot, @throws as catch_up
+  /// their updates: then all that waits is done.
+  /// @throws as catch_up
   void catch_up_to_write(slot_id slot)
   {
     is_read_behind_ && tensors_->is_of_parameter(slot) ? finish() : catch_up(slot);

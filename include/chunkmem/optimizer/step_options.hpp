@@ -346,7 +346,7 @@ struct step_options {
   std::span<const float> group_rates{};  ///< learning rates by group instead; empty: one for all
   /// of the unscaled gradients: by the norm of all of them first, then value by value
   clipping clip{};
-  /// by which the loss was multiplied, given to use(); hears what became of the step
+  /// by which the loss was multiplied, given to use(); it is told whether the step was applied
   optimizer::loss_scale* loss_scale = nullptr;
   /// an infinity or NaN in any gradient leaves everything as it is; always so with a loss scale
   bool skip_nonfinite = true;

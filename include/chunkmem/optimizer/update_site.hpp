@@ -153,7 +153,7 @@ struct decided_by_caller {
   }
   static void await_measures() noexcept {}
   [[nodiscard]] static constexpr bool overwrites(tensor_handle) noexcept { return true; }
-  /// The loss scale hears what became of the step.
+  /// Tells the loss scale whether the step was applied.
   static void end(step_decision decision, const step_options& options)
   {
     if (options.loss_scale == nullptr) return;
