@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Each public function that docs/site/api lists has an example in its comment, and tests/pages/api_examples.cpp runs it.
+"""Each public function that docs/site/api lists has an example in its comment, and tests/pages/*_examples.cpp run it.
 
     python3 tests/pages/api_examples.py                 counts the functions without one, and names them
     python3 tests/pages/api_examples.py --out FOLDER    writes <class>.<function>.<number>.inc for each example
@@ -17,7 +17,6 @@ import page
 
 CALLS = re.compile(r"```\{calls\} (\S+)\n(.*?)```", re.DOTALL)
 CLASSES = {"chunkmem::manager": ["manager/basic_manager.hpp"]}  # headers of classes whose calls the pages list
-NOT_RUN = {"chunkmem::configurator"}  # its examples are shown, and no test runs them yet
 USED = re.compile(r'#include "([\w.]+)[.]inc"')
 ATTRIBUTE = re.compile(r"\[\[.*?\]\]", re.DOTALL)
 TYPE = re.compile(r"(?:extern|class|struct|enum|concept|using|namespace|#)\b")
@@ -113,17 +112,16 @@ def main():
         codes = [code for header in places[owner] for code in header.get(name, []) if code]
         if not codes:
             without.append(f"{owner}::{name}")
-        if owner in NOT_RUN:
-            continue
         for number, code in enumerate(codes, 1):
             written[f"{owner.split('::')[-1]}.{name}.{number}"] = code
     if given.out:
         for name, code in written.items():
             page.write_if_changed(given.out / f"{name}.inc", code + "\n")
         return
-    used = set(USED.findall(page.read(given.root / "tests/pages/api_examples.cpp")))
+    programs = sorted((given.root / "tests/pages").glob("*_examples.cpp"))
+    used = {name for path in programs for name in USED.findall(page.read(path))}
     if set(written) != used:
-        page.fail("api", "tests/pages/api_examples.cpp includes other examples than the comments have:",
+        page.fail("api", "tests/pages/*_examples.cpp include other examples than the comments have:",
                   *(f"{name} is in no test" for name in sorted(set(written) - used)),
                   *(f"{name} is in no comment" for name in sorted(used - set(written))))
     if "CHUNKMEM_FIGURES" in os.environ:

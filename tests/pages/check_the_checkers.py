@@ -197,7 +197,7 @@ free_call
 
 
 class Examples(PlantedMistakes):
-    copied = ("docs/site/api", "include", "tests/pages/api_examples.cpp")
+    copied = ("docs/site/api", "include", "tests/pages/api_examples.cpp", "tests/pages/configurator_examples.cpp")
 
     def test_each_example_in_a_comment_is_run(self):
         self.expect_good("api_examples")
