@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Each public function that docs/site/api lists has an example in its comment, and tests/pages/api_examples.cpp runs it.
+"""Each public function that docs/site/api lists has an example in its comment, and tests/pages/*_examples.cpp run it.
+Each comment of such a function begins with a brief that says on its own what the function does.
 
     python3 tests/pages/api_examples.py                 counts the functions without one, and names them
     python3 tests/pages/api_examples.py --out FOLDER    writes <class>.<function>.<number>.inc for each example
@@ -17,11 +18,11 @@ import page
 
 CALLS = re.compile(r"```\{calls\} (\S+)\n(.*?)```", re.DOTALL)
 CLASSES = {"chunkmem::manager": ["manager/basic_manager.hpp"]}  # headers of classes whose calls the pages list
-NOT_RUN = {"chunkmem::configurator"}  # its examples are shown, and no test runs them yet
 USED = re.compile(r'#include "([\w.]+)[.]inc"')
 ATTRIBUTE = re.compile(r"\[\[.*?\]\]", re.DOTALL)
 TYPE = re.compile(r"(?:extern|class|struct|enum|concept|using|namespace|#)\b")
 NAME = re.compile(r"(\w+)\s*\(")
+NO_BRIEF = re.compile(r"\Z|@|    |(?:The same|As)\b(?! number)")  # pages show each overload alone
 
 
 def headers_of(root, owner):
@@ -67,7 +68,7 @@ def example_in(comment):
 
 
 def examples_of(header):
-    """{function: [its examples]} of a header; an empty text stands for a comment without one."""
+    """{function: [(its example, is there a brief)]} of a header; an empty text stands for a comment without an example."""
     lines = page.read(header).splitlines()
     indent = ""  # functions of a namespace stand at the margin
     if header.name in {pathlib.Path(name).name for names in CLASSES.values() for name in names}:
@@ -80,10 +81,10 @@ def examples_of(header):
         if index == begin:
             index += 1
             continue
-        code = example_in([line.lstrip()[3:] for line in lines[begin:index]])
+        comment = [line.lstrip()[3:] for line in lines[begin:index]]
         name = declared_below(lines, index)
         if name:
-            found.setdefault(name, []).append(code)
+            found.setdefault(name, []).append((example_in(comment), not NO_BRIEF.match(comment[0].removeprefix(" "))))
     return found
 
 
@@ -106,24 +107,28 @@ def listed(root):
 
 def main():
     given = page.arguments(__doc__, out={"type": pathlib.Path})
-    without, written, places = [], {}, {}
+    without, without_brief, written, places = [], [], {}, {}
     for owner, name in sorted(set(listed(given.root))):
         if owner not in places:
             places[owner] = [examples_of(header) for header in headers_of(given.root, owner)]
-        codes = [code for header in places[owner] for code in header.get(name, []) if code]
+        comments = [comment for header in places[owner] for comment in header.get(name, [])]
+        codes = [code for code, _ in comments if code]
+        if not all(has_brief for _, has_brief in comments):
+            without_brief.append(f"{owner}::{name}")
         if not codes:
             without.append(f"{owner}::{name}")
-        if owner in NOT_RUN:
-            continue
         for number, code in enumerate(codes, 1):
             written[f"{owner.split('::')[-1]}.{name}.{number}"] = code
     if given.out:
         for name, code in written.items():
             page.write_if_changed(given.out / f"{name}.inc", code + "\n")
         return
-    used = set(USED.findall(page.read(given.root / "tests/pages/api_examples.cpp")))
+    programs = sorted((given.root / "tests/pages").glob("*_examples.cpp"))
+    if without_brief:
+        page.fail("api", "these comments do not begin with a sentence that says what the function does:", *without_brief)
+    used = {name for path in programs for name in USED.findall(page.read(path))}
     if set(written) != used:
-        page.fail("api", "tests/pages/api_examples.cpp includes other examples than the comments have:",
+        page.fail("api", "tests/pages/*_examples.cpp include other examples than the comments have:",
                   *(f"{name} is in no test" for name in sorted(set(written) - used)),
                   *(f"{name} is in no comment" for name in sorted(used - set(written))))
     if "CHUNKMEM_FIGURES" in os.environ:

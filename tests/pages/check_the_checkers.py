@@ -197,12 +197,15 @@ free_call
 
 
 class Examples(PlantedMistakes):
-    copied = ("docs/site/api", "include", "tests/pages/api_examples.cpp")
+    copied = ("docs/site/api", "include", "tests/pages/api_examples.cpp", "tests/pages/configurator_examples.cpp")
 
     def test_each_example_in_a_comment_is_run(self):
         self.expect_good("api_examples")
         self.replace("include/chunkmem/optimizer/step.hpp", "/// Updates every parameter", "/// Updates all parameters")
         self.expect_good("api_examples")
+        self.replace("include/chunkmem/optimizer/step.hpp", "/// Updates all parameters", "/// The same for all parameters")
+        self.expect("api_examples", "chunkmem::optimizer::step")
+        self.replace("include/chunkmem/optimizer/step.hpp", "/// The same for all parameters", "/// Updates all parameters")
         self.replace("tests/pages/api_examples.cpp", '#include "manager.drop.1.inc"', "")
         self.expect("api_examples", "manager.drop.1 is in no test")
         self.replace("include/chunkmem/manager/basic_manager.hpp", "  ///     m.drop(activation);", "  /// m.drop(activation);")

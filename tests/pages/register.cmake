@@ -16,7 +16,8 @@ add_custom_command(OUTPUT "${examples}/written" DEPENDS ${public_headers} "${CMA
 if(chunkmem_why_no_checkpoint)
   chunkmem_skipped_test(pages "${chunkmem_why_no_checkpoint}")
 else()
-  chunkmem_program(test_pages "${extracted}" "${examples}/written" "${CMAKE_CURRENT_LIST_DIR}/api_examples.cpp")
+  chunkmem_program(test_pages "${extracted}" "${examples}/written" "${CMAKE_CURRENT_LIST_DIR}/api_examples.cpp"
+                   "${CMAKE_CURRENT_LIST_DIR}/configurator_examples.cpp")
   target_include_directories(test_pages PRIVATE "${examples}" "${PROJECT_SOURCE_DIR}/tests")
   target_link_libraries(test_pages PRIVATE chunkmem_test_main chunkmem::checkpoint)
   chunkmem_test(pages COMMAND test_pages)

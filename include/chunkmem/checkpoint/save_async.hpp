@@ -688,8 +688,8 @@ class pending_save {
   std::unique_ptr<detail::started_save> save_;
 };
 
-/// As `save`, but a thread of its own writes the files. Returns when all bytes that are not yet written fit in
-/// `buffer`.
+/// Saves a checkpoint in the background: as `save`, with a thread of its own that writes the files. Returns when all
+/// bytes that are not yet written fit in `buffer`.
 ///
 /// The saved bytes are those of the call: later training does not change them. With a buffer for the whole model the
 /// trainer waits for copies in memory alone. One save at a time: wait for the last one before the next. A folder that

@@ -132,15 +132,26 @@ template <class Number>
 /// be left out), `nodes` (the kind of each node) and `links`: a `source`, the squares `bytes_per_second` and
 /// `latency_seconds` with a row for each sending node, and perhaps the `spread` of what was measured. `cluster_text`
 /// writes one.
+///
+///     const cluster whole = parse_cluster(text, "cluster.json");
+///     std::cout << whole.ranks() << " devices\n";
+///
 /// @param file   a name for messages
 /// @throws format_error   one sentence with the file and the key that is wrong: a square that is none, a number that is
 ///   negative, missing, or wrong by a power of ten
+/// Cost: O(length of the text)
 [[nodiscard]] inline cluster parse_cluster(std::string_view text, std::string_view file)
 {
   return detail::cluster_of(workload::json_fields{text, file, detail::cluster_limits});
 }
 
-/// The same from a file. @throws io_error   it cannot be read
+/// A cluster from a file of JSON text, as `parse_cluster` reads it.
+///
+///     const cluster whole = read_cluster(path);
+///
+/// @throws format_error   as parse_cluster
+/// @throws io_error       the file cannot be read
+/// Cost: O(size of the file)
 [[nodiscard]] inline cluster read_cluster(const std::string& path)
 {
   return detail::cluster_of(workload::json_fields::of_file(path, detail::cluster_limits));
@@ -154,7 +165,12 @@ struct cluster_sources {
   std::string links;
 };
 
-/// The text of a cluster's file, which parse_cluster reads back to the same cluster. @throws config_error   as check
+/// The text of a cluster's file, which parse_cluster reads back to the same cluster.
+///
+///     std::ofstream{path} << cluster_text(whole, {.nodes = "data sheets", .links = "measured at night"});
+///
+/// @throws config_error   the cluster cannot be, see cluster::check
+/// Cost: O(nodes^2)
 [[nodiscard]] inline std::string cluster_text(const cluster& whole, const cluster_sources& sources)
 {
   whole.check();

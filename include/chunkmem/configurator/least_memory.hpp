@@ -54,7 +54,13 @@ namespace detail {
 
 }  // namespace detail
 
-/// The least bytes of each stage. @param parts   of the plan   Cost: O(parts)
+/// The least bytes that each stage of a plan needs, for each of its ranks.
+///
+///     const std::vector<least_memory> least = least_memory_of(plan, parts_of(model, plan));
+///     const bytes activations = least[0].leases;
+///
+/// @param parts   of the plan
+/// Cost: O(parts)
 [[nodiscard]] inline std::vector<least_memory> least_memory_of(const parallel_plan& plan,
                                                                const std::vector<model_part>& parts)
 {
@@ -84,7 +90,12 @@ namespace detail {
   return stages;
 }
 
-/// The bytes that come and go at least, on a device with this room: moved_by finds as many or more.
+/// The bytes that a stage copies at least, on a device with this room: moved_by finds as many or more.
+///
+///     const bytes of_step = least_moved(plan, least[0], 24_GiB).each_step;
+///
+/// @param of   the least bytes of the stage
+/// Cost: O(1)
 [[nodiscard]] inline moved_bytes least_moved(const parallel_plan& plan, const least_memory& of, bytes room)
 {
   const auto above = [](bytes all, bytes limit) { return all - std::min(all, limit); };

@@ -162,9 +162,10 @@ inline void compare(memory_proof& proof, std::uint32_t stage, const stage_memory
 
 /// The first stage whose leases alone are more than its device has, which a rehearsal need not tell.
 ///
-///     if (const memory_proof proof = refuse_by_leases(whole, work); !proof.fits) return proof;
+///     if (const memory_proof proof = refuse_by_leases(whole, work); !proof.fits) std::cerr << proof.why_not << '\n';
 ///
-/// @return   a proof without stages that fits, or not   Cost: O(steps)
+/// @return   a proof without stages that fits, or not
+/// Cost: O(steps)
 [[nodiscard]] inline memory_proof refuse_by_leases(const cluster& whole, const planned_work& work,
                                                    const process_allowance& beside = {})
 {
@@ -194,9 +195,14 @@ enum class refused_stages : std::uint8_t {
 /// The bytes of the device are exact: with `smallest_device` the rank runs, and with a chunk less it does not.
 /// `smallest_host` is what the rank needs beside the device that the cluster has. A smaller device needs more.
 /// Replicas need the same. Ranks that share layers do too.
+///
+///     const memory_proof proof = prove_memory(whole, work);
+///     if (!proof.fits) std::cerr << proof.why_not << '\n';
+///
 /// @param work   of work_of, with three batches or more where the schedule has two versions
 /// @param beside   taken from the room of each rank
-/// @throws config_error   the plan cannot be   @throws pipeline::interrupted   the work's caller wants this
+/// @throws config_error            the plan cannot be
+/// @throws pipeline::interrupted   the work's caller wants this
 /// Cost: a rehearsal for each stage, two where it does not fit
 [[nodiscard]] inline memory_proof prove_memory(const cluster& whole, const planned_work& work,
                                                const process_allowance& beside = {},

@@ -196,7 +196,12 @@ namespace detail {
 
 }  // namespace detail
 
-/// The weights of each part on one rank of it, in elements: those that `parts_of` counts. @throws size_overflow
+/// The weights of each part on one of its ranks: the elements of each tensor, as `parts_of` counts them.
+///
+///     const std::uint64_t elements = tensors_of_parts(model, plan)[0][0];  // of the first tensor of the first part
+///
+/// @pre the plan has been checked for this model
+/// @throws size_overflow   more elements than 64 bits count
 /// Cost: O(tensors)
 [[nodiscard]] inline std::vector<std::vector<std::uint64_t>> tensors_of_parts(const trained_model& model,
                                                                               const parallel_plan& plan)
@@ -224,9 +229,13 @@ namespace detail {
 /// The parts of a model under a plan, as one rank of each has them. Parts have the layers that the plan's cuts give
 /// them; the first one has the tables of tokens and positions, the last one the logits. A tied table is a copy on both.
 /// Bytes of activations are those with dropout. Of a model with a profile, times and bytes are those of the profile.
+///
+///     const std::vector<model_part> parts = parts_of(model, plan);
+///     const bytes kept = parts.front().kept;  // by each micro-batch, from its forward to its backward run
+///
 /// @pre the plan has been checked for this model
-/// @throws config_error   no such shape, or activations of no bytes; size_overflow   FLOP or bytes that 64 bits do not
-///   count
+/// @throws config_error    no such shape, or activations of no bytes
+/// @throws size_overflow   FLOP or bytes that 64 bits do not count
 /// Cost: O(parts + tensors)
 [[nodiscard]] inline std::vector<model_part> parts_of(const trained_model& model, const parallel_plan& plan)
 {

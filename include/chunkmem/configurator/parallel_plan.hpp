@@ -154,6 +154,8 @@ struct parallel_plan {
 };
 
 /// A plan in words, without its devices.
+///
+///     std::cout << text_of({.stages = 2, .micro_batches = 4}) << '\n';
 [[nodiscard]] inline std::string text_of(const parallel_plan& plan)
 {
   const auto times = [](std::uint64_t count, const char* what) {
@@ -173,7 +175,11 @@ struct parallel_plan {
   return text;
 }
 
-/// The stage of each part, as the generators give them.
+/// The stage of each part, as the generators of schedules give parts to stages.
+///
+///     const std::uint32_t stage = owners_of(plan)[part];
+///
+/// Cost: O(parts)
 [[nodiscard]] inline std::vector<std::uint32_t> owners_of(const parallel_plan& plan)
 {
   std::vector<std::uint32_t> owners;
@@ -187,7 +193,12 @@ struct parallel_plan {
 /// Steps of a batch's schedule that schedule_of makes at most: each takes 16 bytes, several times.
 inline constexpr std::uint64_t most_schedule_steps = std::uint64_t{1} << 23;
 
-/// Steps of a plan's schedule, at most: three runs, and a send and a receive in each direction, of each part.
+/// The steps of a plan's schedule, at most: three runs, and a send and a receive in each direction, of each part.
+///
+///     const std::uint64_t steps = schedule_steps(plan);  // 7 for each micro-batch and part
+///
+/// @throws size_overflow   more steps than 64 bits count
+/// Cost: O(1)
 [[nodiscard]] inline std::uint64_t schedule_steps(const parallel_plan& plan, std::uint32_t batches = 1)
 {
   constexpr std::uint64_t of_part = 7;
@@ -195,7 +206,11 @@ inline constexpr std::uint64_t most_schedule_steps = std::uint64_t{1} << 23;
 }
 
 /// Refuses a plan whose batch has no schedule. The generators refuse more.
+///
+///     check_schedulable(plan);  // throws config_error: 2bw over 4 stages needs 3 micro-batches or more
+///
 /// @throws config_error   more than most_schedule_steps, or too few micro-batches for two versions of the weights
+/// Cost: O(1)
 inline void check_schedulable(const parallel_plan& plan)
 {
   if (const std::uint64_t steps = schedule_steps(plan); steps > most_schedule_steps)
@@ -209,10 +224,17 @@ inline void check_schedulable(const parallel_plan& plan)
                                     << plan.micro_batches << " (plan more micro-batches, or fewer stages)"};
 }
 
-/// The schedule of a plan. @param batches   that follow each other
-/// @throws config_error   as check_schedulable; or the generator refuses the shape: micro-batches that leave a partial
-///   group
+/// The schedule of a plan: the order of the runs and transfers of each stage.
+///
+///     const pipeline::schedule order = schedule_of(plan, latency.typical_seconds(plan));
+///     const std::size_t steps_of_first_stage = order.stages[0].size();
+///
+/// @param seconds   of a run, which zb-v and zero bubble order steps by
+/// @param batches   that follow each other
+/// @throws config_error            as check_schedulable; or the generator refuses the shape: micro-batches that leave a
+///   partial group
 /// @throws pipeline::interrupted   the caller wants this
+/// Cost: that of the generator
 [[nodiscard]] inline pipeline::schedule schedule_of(const parallel_plan& plan, const pipeline::pass_seconds& seconds,
                                                     std::uint32_t batches = 1, const pipeline::interruption& stop = {})
 {

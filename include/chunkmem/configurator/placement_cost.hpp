@@ -30,7 +30,11 @@ struct placed_transfers {
 /// A node for each rank: element replica * stages + stage. Nodes behind the last rank have no work.
 using rank_placement = std::vector<std::uint32_t>;
 
-/// Each rank on the node of its number.
+/// The placement of each rank on the node of its number.
+///
+///     const rank_placement places = identity_placement(4);  // 0, 1, 2, 3
+///
+/// Cost: O(nodes)
 [[nodiscard]] inline rank_placement identity_placement(std::uint32_t nodes)
 {
   rank_placement all(nodes);

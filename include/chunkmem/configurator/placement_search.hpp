@@ -49,8 +49,9 @@ struct placement_effort {
 ///     const found_placements found = place_ranks(links, {.stages = 4, .replicas = 16, .boundary = 8_MiB});
 ///     const std::uint32_t node = found.best.places[replica * 4 + stage];
 ///
-/// @throws config_error   as placement_cost   Cost: O(nodes! (stages + replicas)) for at most `exact_nodes`; else
-/// O(trials (stages + replicas)), and O(stages replicas) for one trial in ten
+/// @throws config_error   as placement_cost
+/// Cost: O(nodes! (stages + replicas)) for at most `exact_nodes`; else O(trials (stages + replicas)), and O(stages
+/// replicas) for one trial in ten
 /// Source: worker dedication of Pipette (Yim et al. 2024, arXiv 2405.18093).
 [[nodiscard]] found_placements place_ranks(const link_matrix& links, const placed_transfers& plan,
                                            const placement_effort& effort = {});

@@ -71,8 +71,12 @@ inline void add_profile(collective::fingerprint& to, model_profile profile)
 
 }  // namespace detail
 
-/// Every number of both counts: a cluster that was measured anew is another one, and so is a model with a trainer of
-/// other traits.
+/// The fingerprints of a model and a cluster, which the file of a plan holds. Every number of both counts: a cluster
+/// that was measured anew is another one, and so is a model with a trainer of other traits.
+///
+///     const plan_subject subject = subject_of(model, whole);
+///
+/// Cost: O(numbers of both)
 [[nodiscard]] inline plan_subject subject_of(const trained_model& trained, const cluster& whole)
 {
   collective::fingerprint model;
@@ -144,6 +148,10 @@ inline constexpr std::string_view plan_format = "chunkmem parallel plan 1";
 }  // namespace detail
 
 /// A plan as JSON text, which parse_plan reads back to the same plan.
+///
+///     std::ofstream{path} << plan_text(plan, subject_of(model, whole));
+///
+/// Cost: O(ranks)
 [[nodiscard]] inline std::string plan_text(const parallel_plan& plan, const plan_subject& subject)
 {
   nlohmann::ordered_json all;
@@ -165,9 +173,14 @@ inline constexpr std::string_view plan_format = "chunkmem parallel plan 1";
   return all.dump(2) + '\n';
 }
 
-/// A plan from JSON text, for this model and this cluster. Whether it can be run there is what `parallel_plan::check`
-/// says. @param file   a name for messages
+/// A plan from JSON text, for this model and this cluster. `parallel_plan::check` says whether it can be run there.
+///
+///     const parallel_plan plan = parse_plan(text, "plan.json", subject_of(model, whole));
+///     plan.check(model, whole.ranks());
+///
+/// @param file   a name for messages
 /// @throws format_error   one sentence with the file and the key that is wrong, also for another model or cluster
+/// Cost: O(length of the text)
 [[nodiscard]] inline parallel_plan parse_plan(std::string_view text, std::string_view file, const plan_subject& subject)
 {
   constexpr workload::json_limits limits{.file = bytes{std::uint64_t{16} << 20}, .elements = std::size_t{1} << 20};

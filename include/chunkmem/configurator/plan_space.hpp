@@ -105,7 +105,7 @@ inline void append_variants(std::vector<parallel_plan>& plans, const parallel_pl
 /// Nodes leave in the order of their speed, the slowest first; of equal nodes so many stay that their number is a power
 /// of two. Of a cluster of at most eight devices any number stays.
 ///
-///     for (const std::vector<std::uint32_t>& devices : device_choices(whole)) ...
+///     for (const std::vector<std::uint32_t>& devices : device_choices(whole)) std::cout << devices.size() << '\n';
 ///
 /// @return   ascending numbers of devices; all devices first   Cost: O(devices log devices)
 [[nodiscard]] inline std::vector<std::vector<std::uint32_t>> device_choices(const cluster& whole)
@@ -141,6 +141,10 @@ inline void append_variants(std::vector<parallel_plan>& plans, const parallel_pl
 /// find_plans adds other cuts.
 ///
 /// A recomputed part has no schedule that divides backward runs: their second half reads what is not kept.
+///
+///     for (const plan_family& family : families_of({.rows = 64}, model, whole.ranks()))
+///       for (const parallel_plan& plan : family.plans) std::cout << text_of(plan) << '\n';
+///
 /// @param devices   that have a rank each
 /// @throws config_error   no rows, or nothing divides the devices
 /// Cost: O(plans), of which there are some ten thousand for 1,024 devices

@@ -42,12 +42,16 @@ using lone_model = manager<Backend, gradient::separate, placement::update_share>
 template <stream_backend Backend, class Ranks>
 using replicated_model = sharded_model<Backend, Ranks, gradient::separate, placement::update_share>;
 
-/// Where states are updated under a plan.
+/// The placement of states under a plan: all on the device, or all on the host.
+///
+///     manager<backend::host_arena, placement::update_share> m{memory, {}, update_place(plan)};
 [[nodiscard]] constexpr placement::update_share update_place(const parallel_plan& plan) noexcept
 {
   return {.device_share = plan.states_on_host ? 0.0 : 1.0};
 }
-/// What replicas divide under a plan.
+/// The stage of ZeRO under a plan, as the options of a sharded_model have it.
+///
+///     const sharding::sharding_options options{.divided = divided_by(plan)};
 [[nodiscard]] constexpr sharding::zero divided_by(const parallel_plan& plan) noexcept
 {
   return {.gradients = plan.zero > 1, .parameters = plan.zero > 2};

@@ -83,7 +83,9 @@ namespace detail {
 
 }  // namespace detail
 
-/// Micro-batches with which a stage of so many shows what its ranks need: a beginning, one that repeats, and an end.
+/// Micro-batches that are enough to find the memory of a rank: a beginning, a part that repeats, and an end.
+///
+///     plan.micro_batches = std::min(plan.micro_batches, few_micro_batches(plan.stages));
 [[nodiscard]] constexpr std::uint32_t few_micro_batches(std::uint32_t stages) noexcept
 {
   return 6 * stages + 2;
@@ -123,8 +125,16 @@ namespace detail {
   return plan;
 }
 
-/// The work of a plan. @param batches   of the schedule   @param stop   for the schedule, and for ranks
-/// @throws config_error   no such shape, or a schedule that cannot be; size_overflow
+/// The work of a plan: its schedule, its tensors, and the bytes of its runs.
+///
+///     const planned_work work = work_of(model, plan, latency.typical_seconds(plan));
+///     const std::vector<std::uint64_t>& of_first_part = work.tensors[0];
+///
+/// @param seconds   of a run, for the schedule
+/// @param batches   of the schedule
+/// @param stop      for the schedule, and for ranks
+/// @throws config_error            no such shape, or a schedule that cannot be
+/// @throws size_overflow           bytes that 64 bits do not count
 /// @throws pipeline::interrupted   the caller wants this
 /// Cost: O(steps of the schedule + tensors)
 [[nodiscard]] inline planned_work work_of(const trained_model& model, const parallel_plan& plan,

@@ -18,7 +18,8 @@ namespace configurator {
 /// A part's backward run reads its input, and takes the gradient of its output.
 ///
 ///     const activation::layer_chain chain = chain_of(profile, "node-0", 4);
-///     const activation::activation_plan plan = activation::planned{}.plan(chain, {.device = 2_GiB});
+///     const activation::activation_budget budget{2_GiB, 12e9, 12e9};  // bytes of the device, rates of its link [B/s]
+///     const activation::activation_plan plan = activation::planned{}.plan(chain, budget);
 ///
 /// @param tensor   ranks that share each part
 /// @throws config_error   the profile has no such kind or degree   Cost: O(parts x measured micro-batches)

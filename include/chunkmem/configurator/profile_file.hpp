@@ -164,21 +164,36 @@ template <class Numbers>
 /// - perhaps `tie`: `first_part`, `last_part` and `elements`
 ///
 /// `profile_text` writes one.
+///
+///     const trained_model model{parse_profile(text, "profile.json")};
+///
 /// @param file   a name for messages
 /// @throws format_error   one sentence with the file and the key that is wrong
+/// Cost: O(length of the text)
 [[nodiscard]] inline model_profile parse_profile(std::string_view text, std::string_view file)
 {
   return detail::profile_of(workload::json_fields{text, file, detail::profile_limits});
 }
 
-/// The same from a file. @throws io_error   it cannot be read
+/// A profile from a file of JSON text, as `parse_profile` reads it.
+///
+///     const trained_model model{read_profile(path)};
+///
+/// @throws format_error   as parse_profile
+/// @throws io_error       the file cannot be read
+/// Cost: O(size of the file)
 [[nodiscard]] inline model_profile read_profile(const std::string& path)
 {
   return detail::profile_of(workload::json_fields::of_file(path, detail::profile_limits));
 }
 
 /// The text of a profile's file. parse_profile reads it back to the same profile, with times in the order of kinds.
-/// @param source   where its numbers are from, in words   @throws config_error   as check, or no source
+///
+///     std::ofstream{path} << profile_text(profile, "measured on 2 nodes");
+///
+/// @param source   the origin of its numbers, in words
+/// @throws config_error   the profile cannot be, or there is no source
+/// Cost: O(numbers of the profile)
 [[nodiscard]] inline std::string profile_text(const model_profile& profile, std::string_view source)
 {
   profile.check();

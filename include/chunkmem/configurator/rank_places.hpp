@@ -152,7 +152,9 @@ class group_places {
 ///
 ///     const double seconds = improve_places(plan, 1'000, [&](const auto& it) { return latency.of(it).step; });
 ///
-/// @param most   calls of `cost`   @return   the cost of `plan`, with its new devices
+/// @param most   calls of `cost`
+/// @return   the cost of `plan`, with its new devices
+/// Cost: `most` calls of `cost`
 template <class Cost>
 [[nodiscard]] double improve_places(parallel_plan& plan, std::uint32_t most, Cost cost)
 {

@@ -24,7 +24,13 @@ struct replica_units {
 };
 
 /// The units of a part on its own, as a sharded_model makes them.
-/// @param tensors   elements of each   @throws config_error   replicas cannot divide a chunk; size_overflow
+///
+///     const replica_units units = replica_units_of(work.tensors[0], work.chunk, plan.replicas);
+///     std::cout << units.count << " gathers, " << units.size.count() << " B together\n";
+///
+/// @param tensors   elements of each
+/// @throws config_error    replicas cannot divide a chunk
+/// @throws size_overflow   bytes that 64 bits do not count
 /// Cost: that of the layout
 [[nodiscard]] inline replica_units replica_units_of(std::span<const std::uint64_t> tensors, bytes chunk,
                                                     std::uint32_t replicas)

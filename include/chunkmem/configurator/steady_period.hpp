@@ -26,11 +26,16 @@ struct steady_period {
 
 /// The micro-batches between two steps that wait for each other, at most, in any schedule of so many stages whose
 /// micro-batches repeat.
+///
+///     const bool can_repeat = period->micro_batches <= steady_depth(plan.stage_count());
 [[nodiscard]] constexpr std::uint32_t steady_depth(std::uint32_t stages) noexcept
 {
   return 4 * stages + 4;
 }
-/// Micro-batches of a batch within which steady_period_of looks: a beginning, a window, and an end.
+
+/// The micro-batches of a batch that steady_period_of needs: a beginning, those that it looks at, and an end.
+///
+///     const pipeline::pipeline_shape shape{.stages = 4, .micro_batches = steady_window(4)};
 [[nodiscard]] constexpr std::uint32_t steady_window(std::uint32_t stages) noexcept
 {
   return 4 * steady_depth(stages);
@@ -89,9 +94,15 @@ class steady_steps {
 /// The times of a step follow from those of steps that are at most steady_depth micro-batches away. So where all steps
 /// of so many micro-batches repeat, all later ones do, until the order of the schedule changes. A batch with a whole
 /// number of periods more takes that number of `seconds` longer.
-/// @param times   of all steps   @param unit   micro-batches that the order of steps repeats in
+///
+///     const auto period = steady_period_of(plan, times, 1);
+///     if (period) seconds += repeats * period->seconds;
+///
+/// @param times   of all steps
+/// @param unit    micro-batches that the order of steps repeats in
 /// @pre   batches of steady_window micro-batches or more
-/// @return   nothing where they do not repeat yet   Cost: O(steps), and O(stages) times those of the window
+/// @return   nothing where they do not repeat yet
+/// Cost: O(steps), and O(stages) times those of the window
 [[nodiscard]] inline std::optional<steady_period> steady_period_of(const pipeline::schedule& plan,
                                                                    const pipeline::pipeline_times& times,
                                                                    std::uint32_t unit)

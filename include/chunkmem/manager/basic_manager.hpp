@@ -119,7 +119,7 @@ class basic_manager {
   {
     return builder_.template add<Element>(extents, part, group);
   }
-  /// `layers` tensors of one shape; `slice(l)` is one of them.
+  /// Declares `layers` tensors of one shape; `slice(l)` is one of them.
   ///
   ///     const auto weights = m.add_stacked<float>(12, {768, 768}, role::parameter);
   ///     auto pin = m.acquire(weights.slice(3), access::write);  // the fourth of twelve tensors
@@ -272,7 +272,7 @@ class basic_manager {
     else
       return guard_.within("iteration", from, [&] { return begin(name, micro_batches); });
   }
-  /// The same, of the name "train".
+  /// Begins an iteration with the name "train".
   ///
   ///     auto it = m.iteration(4);    // gradients of four micro-batches add up
   ///     for (std::uint32_t which = 0; which < 4; ++which) {
@@ -370,7 +370,7 @@ class basic_manager {
                                                 : acquire_in<pinned_as<Element, Access>>(wanted, list, mode, place);
     });
   }
-  /// The same on the device, ready for a stream.
+  /// Pins a tensor of this list on the device, ready for a stream.
   ///
   ///     const auto pin = m.acquire<float>(w, gradient_list, access::read, agent::compute);
   template <element Element, access_choice Access>
@@ -412,7 +412,7 @@ class basic_manager {
       return acquire_in<pinned_as<std::uint8_t, Access>>(wanted, list, mode, place, stream);
     });
   }
-  /// The same on the device, ready for a stream.
+  /// Pins a tensor of any element type on the device as plain bytes, ready for a stream.
   ///
   ///     const auto pin = m.acquire_bytes(w, gradient_list, access::read, agent::compute);
   template <access_choice Access>
@@ -466,7 +466,7 @@ class basic_manager {
       return open_gradient<kind>(held.slot, held.stream, how);
     });
   }
-  /// The same without a pin, for frameworks that hand gradients over.
+  /// Opens the gradient of a parameter by its handle, without a pin: for frameworks that hand gradients over.
   ///
   ///     const auto g = m.gradient(w, agent::host, gradient_start::zeros);
   ///     g.data()[5] += 1.0F;  // an embedding writes some rows: the others are zeros
@@ -505,7 +505,8 @@ class basic_manager {
       last.release();
     });
   }
-  /// The same by handle, after the gradient's pins were released. Norms are taken where `stream` is the calling thread.
+  /// Completes the gradient of a parameter by its handle, after the gradient's pins were released. Norms are taken
+  /// where `stream` is the calling thread.
   ///
   ///     {
   ///       auto g = m.gradient(w);
@@ -765,7 +766,7 @@ class basic_manager {
       if (info.part == role::parameter) visit(it, info);
     });
   }
-  /// The same for every tensor, whatever its role.
+  /// Calls `visit(handle, info)` for each tensor of any role, in the order of declaration.
   ///
   ///     m.for_each_tensor([&](tensor_handle it, const tensor_info& info) {
   ///       std::cout << m.name_of(it) << ": " << name_of(info.part) << '\n';
