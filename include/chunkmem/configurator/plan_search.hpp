@@ -139,7 +139,8 @@ namespace detail {
 /// A plan enters with its free bound, comes back with its simulated time, and is rehearsed when no other plan can be
 /// faster. So no plan is simulated whose bound is above the times of the best, and no plan is rehearsed that is slower.
 /// Every second turn is for degrees that have no plan yet which fits: their best plan by the bound, of those that
-/// likely fit, is simulated and rehearsed at once. So a search that is stopped has a good plan, and bounds cut off more.
+/// likely fit, is simulated and rehearsed at once. So a search that is stopped has a good plan, and bounds cut off
+/// more.
 class plan_search {
  public:
   plan_search(const cluster& whole, const trained_model& model, const plan_space& space,
