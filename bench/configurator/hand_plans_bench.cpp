@@ -5,7 +5,7 @@
 // stated degrees; of each the best micro-batch, place of states, recompute and ZeRO are taken, in the order of devices,
 // by the same clock and the same rehearsals. Then a model of 454 billion parameters on 4 x 8 A100 of 80 GB: does the
 // search find a plan that fits? Then ten clusters made by a seed: the plan of twenty seconds, over the best of a coarse
-// grid, of which every plan is rehearsed and simulated. Last, by how long a search exceeds its limit of five seconds.
+// grid, of which every plan is rehearsed and simulated.
 #include "../transfer/planning_figures.hpp"
 #include "dgx_nodes.hpp"
 
@@ -180,21 +180,11 @@ double over_coarse_grid()
   return worst;
 }
 
-/// Of a million rows, which have plans of a million micro-batches.
-double overrun(const trained_model& model)
-{
-  constexpr double limit = 5;
-  const clock_type::time_point begin = clock_type::now();
-  (void)search_for(dgx(4, 40_GiB), model, {.rows = std::uint64_t{1} << 20, .schedules = {}}, limit);
-  return seconds_since(begin) - limit;
-}
-
 }  // namespace
 
 int main()
 {
   const trained_model llama{workload::shape_of("Gemini LLaMA", "70b")};
-  const double over_limit = overrun(llama);
   const searched small = against_hand_plans(dgx(4, 40_GiB), llama, 64);
   const searched large = against_hand_plans(dgx(8, 80_GiB), llama, 128);
   std::printf("454 billion parameters\n");
@@ -205,6 +195,5 @@ int main()
       {{"plan.search_70b_over_best_hand_plan", std::max(small.over_hand, large.over_hand), "ratio", "<=", 1.05},
        {"plan.search_70b_over_bound", std::max(small.over_bound, large.over_bound), "ratio", "<=", 1.3},
        {"plan.search_454b_fits", fits ? 1.0 : 0.0, "plans", "==", 1},
-       {"plan.search_over_coarse_grid_worst", over_coarse_grid(), "ratio", "<=", 1.05},
-       {"plan.search_overrun_seconds", over_limit, "s", "<=", 1}});
+       {"plan.search_over_coarse_grid_worst", over_coarse_grid(), "ratio", "<=", 1.05}});
 }

@@ -11,6 +11,7 @@
 // Source: Narayanan et al. 2021 (arXiv 2104.04473), table 1; micro-batches and parts of a stage are those of
 // examples/sc21/run_table_1.sh of NVIDIA/Megatron-LM.
 #include "dgx_nodes.hpp"
+#include "published_plans.hpp"
 
 #include <chunkmem/configurator/parallel_plan.hpp>
 #include <chunkmem/configurator/plan_search.hpp>
@@ -19,7 +20,6 @@
 #include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/pipeline/interruption.hpp>
-#include <chunkmem/workload/transformer.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -31,27 +31,7 @@ namespace {
 using namespace chunkmem;
 using namespace chunkmem::configurator;
 using namespace chunkmem::literals;
-
-struct published_plan {
-  const char* name;
-  std::uint64_t heads, hidden, layers;
-  std::uint32_t tensor, stages, devices;
-  std::uint64_t rows, micro_batch;
-  std::uint32_t parts;
-  double teraflops;  ///< of a device, in a second
-};
-constexpr published_plan table[] = {{"1.7B", 24, 2304, 24, 1, 1, 32, 512, 16, 1, 137},
-                                    {"3.6B", 32, 3072, 30, 2, 1, 64, 512, 16, 1, 138},
-                                    {"7.5B", 32, 4096, 36, 4, 1, 128, 512, 16, 1, 142},
-                                    {"18.4B", 48, 6144, 40, 8, 1, 256, 1024, 8, 1, 135},
-                                    {"39.1B", 64, 8192, 48, 8, 2, 512, 1536, 4, 1, 138},
-                                    {"76.1B", 80, 10240, 60, 8, 4, 1024, 1792, 2, 3, 140},
-                                    {"145.6B", 96, 12288, 80, 8, 8, 1536, 2304, 2, 2, 148},
-                                    {"310.1B", 128, 16384, 96, 8, 16, 1920, 2160, 1, 2, 155},
-                                    {"529.6B", 128, 20480, 105, 8, 35, 2520, 2520, 1, 3, 163},
-                                    {"1008.0B", 160, 25600, 128, 8, 64, 3072, 3072, 1, 1, 163}};
-
-constexpr double vocabulary = 51'200, sequence = 2'048;
+using namespace published_plans;
 
 /// The FLOP of a step, in a second on each device.
 double teraflops_of(const published_plan& it, double seconds)
@@ -60,20 +40,6 @@ double teraflops_of(const published_plan& it, double seconds)
   const double flops =
       96 * static_cast<double>(it.rows) * sequence * l * h * h * (1 + sequence / (6 * h) + vocabulary / (16 * l * h));
   return flops / seconds / it.devices * 1e-12;
-}
-
-trained_model model_of(const published_plan& it)
-{
-  return {workload::transformer_shape{.layers = it.layers,
-                                      .hidden = it.hidden,
-                                      .heads = it.heads,
-                                      .kv_heads = it.heads,
-                                      .ffn = 4 * it.hidden,
-                                      .vocabulary = static_cast<std::uint64_t>(vocabulary),
-                                      .embedding = it.hidden,
-                                      .positions = static_cast<std::uint64_t>(sequence),
-                                      .sequence = static_cast<std::uint64_t>(sequence)},
-          trainer_traits{.gradient_bytes = 4, .fuses_attention = false}};
 }
 
 parallel_plan plan_of(const published_plan& it)

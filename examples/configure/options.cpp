@@ -22,7 +22,7 @@ using max_model::problem;
 
 struct raw_options {
   std::string cluster{}, model{}, sequence{}, rows{}, schedules{}, threads{}, best{}, seconds{}, device{}, host{};
-  std::string activation_bytes{}, sums{}, profile{}, plan{}, plans{}, trace{}, svg{};
+  std::string activation_bytes{}, sums{}, optimizer{}, profile{}, plan{}, plans{}, trace{}, svg{};
 };
 
 void declare(CLI::App& app, raw_options& raw, options& out)
@@ -46,6 +46,8 @@ void declare(CLI::App& app, raw_options& raw, options& out)
   app.add_option(
       "--sums", raw.sums,
       "ring: ranks add up in a ring, as NCCL does; direct: each sends to every other one, as over MPI (ring)");
+  app.add_option("--optimizer", raw.optimizer,
+                 "adam, momentum or sgd; or its lists beside masters and their bytes: 3x4 are three of 4 bytes (adam)");
   app.add_option("--device-allowance", raw.device, "bytes that a process takes on its device beside the plan (0)");
   app.add_option("--host-allowance", raw.host, "bytes that a process takes on its host beside the plan (0)");
   app.add_option("--threads", raw.threads, "that search (1)");
@@ -59,7 +61,7 @@ void declare(CLI::App& app, raw_options& raw, options& out)
   command_line::add_common_flags(app, out.common, "print one JSON object in place of the tables");
   command_line::arrange(app,
                         {{"Problem", "FILE", {"--cluster", "--profile"}},
-                         {"Problem", "WORD", {"--model", "--sums"}},
+                         {"Problem", "WORD", {"--model", "--sums", "--optimizer"}},
                          {"Problem", "NUMBER", {"--rows", "--sequence", "--activation-bytes"}},
                          {"Problem", "BYTES", {"--device-allowance", "--host-allowance"}},
                          {"Problem", "", {"--models"}},
@@ -85,6 +87,21 @@ void declare(CLI::App& app, raw_options& raw, options& out)
     all.push_back(static_cast<configurator::schedule_kind>(found - known.begin()));
   }
   return all;
+}
+
+/// @param text   adam, momentum, sgd, or as 3x4
+void take_optimizer(const std::string& text, configurator::trainer_traits& trainer)
+{
+  if (text == "adam") return;
+  if (text == "momentum" || text == "sgd") {
+    trainer.state_lists = text == "sgd" ? 0 : 1;
+    return;
+  }
+  if (text.size() != 3 || text[1] != 'x' || text[0] < '0' || text[0] > '3' || (text[2] != '2' && text[2] != '4'))
+    throw problem{"--optimizer '" + text +
+                  "' is unknown: choose adam, momentum or sgd, or give up to 3 lists of 2 or 4 bytes, as 3x4"};
+  trainer.state_lists = static_cast<std::uint32_t>(text[0] - '0');
+  trainer.state_bytes = static_cast<std::uint32_t>(text[2] - '0');
 }
 
 }  // namespace
@@ -122,6 +139,7 @@ options parse_options(int count, const char* const* arguments)
   if (!raw.sums.empty() && raw.sums != "ring" && raw.sums != "direct")
     throw problem{"--sums '" + raw.sums + "' is unknown: choose ring or direct"};
   if (raw.sums == "direct") out.trainer.sums = configurator::sum_route::direct;
+  if (!raw.optimizer.empty()) take_optimizer(raw.optimizer, out.trainer);
   if (!raw.profile.empty()) out.profile = raw.profile;
   if (out.profile && !(raw.sequence.empty() && raw.activation_bytes.empty()))
     throw problem{"--profile has times and bytes of its own: leave --sequence and --activation-bytes out"};

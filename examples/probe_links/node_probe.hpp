@@ -11,6 +11,7 @@
 
 #include <unistd.h>
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
@@ -19,35 +20,55 @@
 #include <fstream>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace probe_links {
 
 using chunkmem::configurator::cluster_node;
 
+/// The rows of the square matrices whose products are measured.
+inline constexpr std::array<std::size_t, 5> product_widths{16, 32, 64, 128, 256};
+/// The FLOP of a product of two of them.
+[[nodiscard]] constexpr double product_flops(std::size_t width) noexcept
+{
+  return 2.0 * static_cast<double>(width * width * width);
+}
+
 /// The measured rates of one process as a device, on the CPU. All processes measure at the same time.
 struct device_numbers {
-  double flops = 0;    ///< [1/s]
-  double copies = 0;   ///< [B/s]
-  double updates = 0;  ///< [1/s]
-  double memory = 0;   ///< of its computer [B]
+  std::array<double, product_widths.size()> flops{};  ///< of products of each width [1/s]
+  double copies = 0;                                  ///< [B/s]
+  double updates = 0;                                 ///< [1/s]
+  double memory = 0;                                  ///< of its computer [B]
   chunkmem::collective::message_work messages{};
 
-  static constexpr std::size_t count = 6;
+  static constexpr std::size_t count = product_widths.size() + 5;
   [[nodiscard]] std::vector<double> words() const
   {
-    return {flops, copies, updates, memory, messages.seconds_per_message, messages.seconds_per_byte};
+    std::vector<double> all{flops.begin(), flops.end()};
+    for (const double it : {copies, updates, memory, messages.seconds_per_message, messages.seconds_per_byte})
+      all.push_back(it);
+    return all;
   }
   [[nodiscard]] static device_numbers of(const double* words)
   {
-    return {words[0], words[1], words[2], words[3], {words[4], words[5]}};
+    device_numbers all;
+    std::copy_n(words, all.flops.size(), all.flops.begin());
+    words += all.flops.size();
+    all.copies = words[0];
+    all.updates = words[1];
+    all.memory = words[2];
+    all.messages = {words[3], words[4]};
+    return all;
   }
 };
 
 /// The source of the numbers of nodes, for the file.
 inline constexpr const char* measured_source =
-    "probe_links on the CPU, a thread for each device: FLOP of a plain product of float matrices that the compiler "
-    "vectorises, copies by memcpy, updates by the library's Adam, work of messages from the processor time of gathers, "
+    "probe_links on the CPU, a thread for each device: FLOP of plain products of float matrices that the "
+    "compiler vectorises, the efficiency of smaller ones beside products of 256 x 256 numbers, copies by memcpy, "
+    "updates by the library's Adam, work of messages from the processor time of gathers, "
     "memory of the system, no disk";
 
 namespace detail {
@@ -70,11 +91,9 @@ template <class Work>
 }
 
 /// A plain product of float matrices. The innermost loop goes over rows of constant length, so compilers vectorise it.
+template <std::size_t width>
 class matrix_product {
  public:
-  static constexpr std::size_t width = 256;
-  static constexpr double flops = 2.0 * width * width * width;
-
   void run() noexcept
   {
     std::ranges::fill(product_, 0.0F);
@@ -96,10 +115,16 @@ class matrix_product {
   volatile float seen_ = 0;
 };
 
-[[nodiscard]] inline double matrix_flops()
+/// The rate of products of each width [1/s].
+[[nodiscard]] inline std::array<double, product_widths.size()> matrix_flops()
 {
-  matrix_product product;
-  return rate_of(matrix_product::flops, [&] { product.run(); });
+  const auto measure = []<std::size_t... index>(std::index_sequence<index...>) {
+    return std::array{[] {
+      matrix_product<product_widths[index]> product;
+      return rate_of(product_flops(product_widths[index]), [&] { product.run(); });
+    }()...};
+  };
+  return measure(std::make_index_sequence<product_widths.size()>{});
 }
 
 [[nodiscard]] inline double copy_rate()
@@ -150,10 +175,11 @@ namespace detail {
 [[nodiscard]] inline cluster_node measured_node(const std::vector<device_numbers>& devices, std::uint32_t sharing,
                                                 std::optional<std::uint64_t> device_bytes)
 {
-  std::vector<double> flops, copies, updates, of_message, of_byte;
+  std::array<std::vector<double>, product_widths.size()> flops;
+  std::vector<double> copies, updates, of_message, of_byte;
   cluster_node node;
   for (const device_numbers& it : devices) {
-    flops.push_back(it.flops);
+    for (std::size_t width = 0; width < flops.size(); ++width) flops[width].push_back(it.flops[width]);
     copies.push_back(it.copies);
     updates.push_back(it.updates);
     of_message.push_back(it.messages.seconds_per_message);
@@ -162,7 +188,10 @@ namespace detail {
     node.host_updates_per_second += it.updates;
   }
   node.devices = static_cast<std::uint32_t>(devices.size());
-  node.device_flops_per_second = median(flops);
+  node.device_flops_per_second = median(flops.back());
+  for (std::size_t width = 0; width < flops.size(); ++width)
+    node.product_curve.push_back(
+        {.flops = product_flops(product_widths[width]), .part = median(flops[width]) / node.device_flops_per_second});
   node.to_device_bytes_per_second = node.to_host_bytes_per_second = median(copies);
   node.device_updates_per_second = median(updates);
   node.message_work = {.seconds_per_message = median(of_message), .seconds_per_byte = median(of_byte)};
@@ -177,8 +206,8 @@ namespace detail {
   return node;
 }
 
-/// Two nodes whose numbers differ by less than 5 % are of one kind. The work of messages is not compared: it varies
-/// more, and differs where processors differ.
+/// Two nodes whose numbers differ by less than 5 % are of one kind. The work of messages and the efficiency of
+/// small products are not compared: they vary more, and differ where processors differ.
 [[nodiscard]] inline bool are_alike(const cluster_node& one, const cluster_node& other)
 {
   const auto near = [](double left, double right) { return std::abs(left - right) < 0.05 * std::max(left, right); };

@@ -94,9 +94,33 @@ TEST_CASE("a file says what messages take from a device, and one without it says
                                        ContainsSubstring("4 nanoseconds are 4e-9"));
 }
 
+TEST_CASE("a file of version 2 says which part of a rate products of each size reach", "[configurator]")
+{
+  cluster whole = three_nodes();
+  CHECK_THAT(text_of(whole), ContainsSubstring("chunkmem cluster 1") && !ContainsSubstring("product_efficiency"));
+  whole.nodes[1].product_curve = {{.flops = 4e6, .part = 0.25}, {.flops = 3e7, .part = 1}};
+  std::string text = text_of(whole);
+  CHECK_THAT(text, ContainsSubstring("chunkmem cluster 2"));
+  CHECK(parse_cluster(text, "c.json").nodes == whole.nodes);
+  const auto refused = [&](const std::string& was, const std::string& is) {
+    std::string changed = text;
+    changed.replace(changed.find(was), was.size(), is);
+    try {
+      (void)parse_cluster(changed, "c.json");
+      return std::string{"it is not refused"};
+    } catch (const format_error& why) {
+      return std::string{why.what()};
+    }
+  };
+  says(refused("cluster 2", "cluster 1"), "kinds.slow.product_efficiency.flops[0]", "is not known");
+  says(refused("[0.25, 1]", "[0.25]"), "kinds.slow.product_efficiency.part", "has 1 numbers for 2 sizes");
+  says(refused("[0.25, 1]", "[0.25, 0]"), "kinds.slow.product_efficiency.part", "is no part of a rate");
+  says(refused("[4e+06, 3e+07]", "[4e+06, 4e+06]"), "kinds.slow.product_efficiency.flops", "does not rise");
+}
+
 TEST_CASE("a file of a cluster is refused in one sentence, with the key", "[configurator]")
 {
-  says(refusal("chunkmem cluster 1", "chunkmem cluster 2"), "format", "is not that of this version");
+  says(refusal("chunkmem cluster 1", "chunkmem cluster 3"), "format", "is not that of this version");
   says(refusal("\"nodes\": [\"v100\", ", "\"nodes\": ["), "links.bytes_per_second[0]",
        "has 3 numbers, and there are 2");
   says(refusal("[3e+09, ", "["), "links.bytes_per_second[0]", "has 2 numbers, and there are 3 nodes");

@@ -152,10 +152,10 @@ struct outcome {
 }
 
 /// The work of a plan, over as many batches as show what it needs.
-[[nodiscard]] inline planned_work work_for(const parallel_plan& plan)
+[[nodiscard]] inline planned_work work_for(const parallel_plan& plan, const configurator::trainer_traits& trainer = {})
 {
   constexpr chunkmem::pipeline::pass_seconds seconds{.forward = 1, .backward_input = 1, .backward_weight = 1};
-  return work_of(small_shape(), plan, seconds, 3);
+  return work_of(configurator::trained_model{small_shape(), trainer}, plan, seconds, 3);
 }
 
 }  // namespace executed_plan

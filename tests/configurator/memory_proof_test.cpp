@@ -35,14 +35,35 @@ std::vector<per_tier<bytes>> room_for(const memory_proof& proof)
   return room;
 }
 
+/// Adam, SGD, SGD with momentum in 16 bits, and an optimizer of three lists, in turn.
+trainer_traits optimizer_of(std::uint64_t seed)
+{
+  constexpr trainer_traits all[] = {
+      {}, {.state_lists = 0}, {.state_lists = 1, .state_bytes = 2}, {.state_lists = 3, .state_bytes = 4}};
+  return all[seed % 4];
+}
+
 }  // namespace
+
+TEST_CASE("the states of a rank are a master and the lists of its optimizer", "[configurator]")
+{
+  const parallel_plan plan{.micro_batches = 2, .devices = {0}};
+  for (std::uint64_t kind = 0; kind < 4; ++kind) {
+    const trainer_traits trainer = optimizer_of(kind);
+    CAPTURE(trainer.state_lists);
+    const memory_proof proof =
+        prove_memory(executed_plan::cluster_for(plan, plenty, plenty), executed_plan::work_for(plan, trainer));
+    REQUIRE(proof.fits);
+    CHECK(proof.stages[0].states * 2 == proof.stages[0].weights * trainer.bytes_of_states());
+  }
+}
 
 TEST_CASE("a plan runs with the bytes that its proof names, and not with a chunk less", "[configurator]")
 {
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
     support::dice dice{seed};
     const parallel_plan plan = executed_plan::roll_plan(dice);
-    const planned_work work = executed_plan::work_for(plan);
+    const planned_work work = executed_plan::work_for(plan, optimizer_of(seed));
     const memory_proof proof = prove_memory(executed_plan::cluster_for(plan, plenty, plenty), work);
     CAPTURE(seed, plan.stages, plan.replicas, plan.zero, name_of(plan.schedule), plan.states_on_host);
     REQUIRE(proof.fits);
@@ -61,10 +82,11 @@ TEST_CASE("a rehearsal needs all the least bytes of a plan, and moves all that c
   for (std::uint64_t seed = 1; seed <= 24; ++seed) {
     support::dice dice{seed};
     const parallel_plan plan = executed_plan::roll_plan(dice);
-    const std::vector<least_memory> least = least_memory_of(plan, parts_of(executed_plan::small_shape(), plan));
+    const std::vector<least_memory> least =
+        least_memory_of(plan, parts_of(executed_plan::small_shape(), plan), optimizer_of(seed));
     const bytes device{std::uint64_t{dice.between(1, 40)} << 14};
     const cluster whole = executed_plan::cluster_for(plan, device, plenty);
-    const memory_proof proof = prove_memory(whole, executed_plan::work_for(plan));
+    const memory_proof proof = prove_memory(whole, executed_plan::work_for(plan, optimizer_of(seed)));
     const std::vector<moved_bytes> moved = moved_by(whole, plan, proof);
     CAPTURE(seed, plan.stages, plan.replicas, plan.zero, name_of(plan.schedule), plan.states_on_host);
     for (std::uint32_t stage = 0; stage < plan.stages; ++stage) {

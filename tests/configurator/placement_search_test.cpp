@@ -2,6 +2,7 @@
 #include <chunkmem/configurator/placement_search.hpp>
 
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/pipeline/interruption.hpp>
 
 #include <support/catch.hpp>
 #include <support/refusal.hpp>
@@ -132,6 +133,25 @@ TEST_CASE("a search gives the same placement again", "[configurator]")
   CHECK(place_ranks(links, plan, effort).best.places == place_ranks(links, plan, effort).best.places);
   const found_placements untried = place_ranks(links, plan, {.trials = 0});
   CHECK(untried.best.seconds <= untried.identity.seconds);
+}
+
+TEST_CASE("a search finds the same best placement without the worst one, and ends at the look at which it is stopped",
+          "[configurator]")
+{
+  support::dice dice{6};
+  const link_matrix links = random_links(16, 8, dice);
+  const placed_transfers plan = random_plan(4, 4, dice);
+  placement_effort effort{.trials = 6'000};
+  const found_placements both = place_ranks(links, plan, effort);
+  effort.finds_worst = false;
+  const found_placements best = place_ranks(links, plan, effort);
+  CHECK(best.best.places == both.best.places);
+  CHECK(best.worst.places == best.identity.places);
+  CHECK(both.worst.seconds > both.identity.seconds);
+  int looks = 0;
+  effort.stop = pipeline::interruption{[&] { return ++looks == 9; }};
+  CHECK_THROWS_AS(place_ranks(links, plan, effort), pipeline::interrupted);
+  CHECK(looks == 9);
 }
 
 TEST_CASE("links and plans that cannot be are refused with one sentence", "[configurator]")

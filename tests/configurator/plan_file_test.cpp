@@ -99,7 +99,8 @@ TEST_CASE("each number of a model and of a cluster tells it from others", "[conf
   const std::uint64_t usual = subject_of(shape, whole).model;
   for (const trainer_traits& other :
        {trainer_traits{.gradient_bytes = 4}, trainer_traits{.weight_bytes = 4, .gradient_bytes = 4},
-        trainer_traits{.tied_bytes = 4}, trainer_traits{.fuses_attention = false}, trainer_traits{.hides_sums = true}})
+        trainer_traits{.tied_bytes = 4}, trainer_traits{.fuses_attention = false}, trainer_traits{.hides_sums = true},
+        trainer_traits{.state_lists = 1}, trainer_traits{.state_bytes = 2}})
     CHECK(subject_of({shape, other}, whole).model != usual);
   model_profile profile{.name = "p", .parts = {{.name = "all"}}};
   profile.weights = {{1, {{8}}}};
@@ -115,6 +116,12 @@ TEST_CASE("each number of a model and of a cluster tells it from others", "[conf
   const plan_subject slower = subject_of(shape, whole);
   whole.nodes[1].host_updates_per_second = 1;
   CHECK(subject_of(shape, whole).cluster != slower.cluster);
+  const plan_subject without_curve = subject_of(shape, whole);
+  whole.nodes[0].product_curve = {{.flops = 1e9, .part = 0.5}};
+  CHECK(subject_of(shape, whole).cluster != without_curve.cluster);
+  const plan_subject without_work = subject_of(shape, whole);
+  whole.nodes[0].message_work.seconds_per_message = 1e-6;
+  CHECK(subject_of(shape, whole).cluster != without_work.cluster);
 }
 
 }  // namespace plan_file_test

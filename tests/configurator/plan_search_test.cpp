@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The search for plans, against every plan on every order of the devices.
 #include <chunkmem/configurator/free_bound.hpp>
+#include <chunkmem/configurator/least_memory.hpp>
 #include <chunkmem/configurator/memory_proof.hpp>
 #include <chunkmem/configurator/plan_search.hpp>
 #include <chunkmem/configurator/plan_space.hpp>
@@ -137,6 +138,9 @@ TEST_CASE("no plan with all that it moves is faster than its free bound", "[conf
     cluster whole = exhaustive_search::roll_cluster(dice, 8);
     if (round % 2 == 1)
       for (cluster_node& it : whole.nodes) it.device_bytes = bytes{it.device_bytes.count() / 16};
+    if (round > 1)  // products of one row and layer have 1e9 to 4e9 FLOP
+      for (cluster_node& it : whole.nodes)
+        it.product_curve = {{.flops = 5e8, .part = dice.between(20, 90) / 100.0}, {.flops = 2e10, .part = 1}};
     const step_latency latency{whole, shape};
     const free_bound bound{whole};
     for (const plan_family& family : families_of({.rows = 32, .schedules = {}}, shape, 8)) {
@@ -162,6 +166,28 @@ TEST_CASE("no plan with all that it moves is faster than its free bound", "[conf
   CHECK(fit > 20);
   CHECK(move > 5);
   CHECK(without_room > 5);
+}
+
+TEST_CASE("a plan of zb-v likely fits where the activations of 1F1B have room", "[configurator]")
+{
+  const workload::transformer_shape shape = exhaustive_search::shape();
+  parallel_plan plan{.stages = 4, .micro_batches = 16, .schedule = schedule_kind::zb_v, .parts = 2};
+  plan.devices = {0, 1, 2, 3};
+  const std::vector<model_part> parts = parts_of(shape, plan);
+  bytes usual{};
+  for (const least_memory& it : least_memory_of(plan, parts)) {
+    usual = std::max(usual, it.usual_leases);
+    CHECK(it.leases < it.usual_leases);
+  }
+  support::dice dice{1};
+  cluster whole = exhaustive_search::roll_cluster(dice, 4);
+  for (const bytes less : {bytes{}, bytes{1}}) {
+    for (cluster_node& it : whole.nodes) it.device_bytes = usual - less;
+    CHECK(free_bound{whole}.likely_fits(plan, parts) == (less == bytes{}));
+    CHECK(free_bound{whole}.memory_of(plan, parts).fits);
+  }
+  plan.schedule = schedule_kind::interleaved;
+  for (const least_memory& it : least_memory_of(plan, parts)) CHECK(it.leases == it.usual_leases);
 }
 
 TEST_CASE("a search that is stopped gives the best so far", "[configurator]")

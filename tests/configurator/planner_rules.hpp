@@ -86,16 +86,20 @@ struct stage_profile {
                                                            parallel_plan plan)
 {
   plan.recomputes = false;  // a second forward run is counted by both()
-  double seconds_per_flop = 0;
-  for (const cluster_node& node : whole.nodes) seconds_per_flop += node.devices / node.device_flops_per_second;
-  seconds_per_flop /= whole.ranks();
   const pair_link inner = slowest_inner(whole);
   std::vector<stage_profile> stages;
   for (const model_part& part : parts_of(shape, plan)) {
     const double piece = static_cast<double>(part.boundary.count()) / plan.tensor;
     const double sums = part.all_reduces * 2 * (plan.tensor - 1.0) * inner.seconds(piece);
-    stages.push_back({.forward = part.forward_flops * seconds_per_flop + sums,
-                      .backward = (part.backward_input_flops + part.backward_weight_flops) * seconds_per_flop + sums,
+    double forward = 0, backward = 0;
+    for (const cluster_node& node : whole.nodes) {
+      const run_seconds runs = part.computing_on(node);
+      const double share = node.devices / static_cast<double>(whole.ranks());
+      forward += share * runs.forward;
+      backward += share * (runs.backward_input + runs.backward_weight);
+    }
+    stages.push_back({.forward = forward + sums,
+                      .backward = backward + sums,
                       .gradients = 2 * static_cast<double>(part.parameters)});
   }
   return stages;

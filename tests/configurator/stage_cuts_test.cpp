@@ -277,7 +277,7 @@ TEST_CASE("balanced cuts give slow nodes and the logits fewer layers, and shorte
     double longest = 0;
     const std::vector<model_part> all = parts_of(shape, of);
     for (std::size_t stage = 0; stage < 4; ++stage)
-      longest = std::max(longest, all[stage].computing_on({}, whole.nodes[stage].device_flops_per_second).sum());
+      longest = std::max(longest, all[stage].computing_on(whole.nodes[stage]).sum());
     return longest;
   };
   const double best = busiest(plan);

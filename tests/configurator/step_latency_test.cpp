@@ -93,6 +93,14 @@ double alone(const transformer_shape& shape, double flops, std::uint64_t rows = 
   return static_cast<double>(costs.step_flops()) / flops;
 }
 
+/// The FLOP of the runs of a part.
+run_seconds flops_of(const model_part& part)
+{
+  cluster_node one = support::usual_node("one FLOP in a second");
+  one.device_flops_per_second = 1;
+  return part.computing_on(one);
+}
+
 /// The units of a whole model, as replicas have it.
 struct model_units {
   model_units(const transformer_shape& shape, std::uint32_t replicas)
@@ -131,13 +139,68 @@ TEST_CASE("parts of a model have its parameters and its work, whatever the plan"
         CHECK(it.first_layer == layers);
         layers += it.layers;
         parameters += it.parameters;
-        flops += it.forward_flops + it.backward_input_flops + it.backward_weight_flops;
+        for (const product_runs& each : it.products)
+          flops += each.flops * (each.forward + each.backward_input + each.backward_weight);
       }
       const std::uint64_t copy = shape.ties_embedding && stages > 1 ? shape.vocabulary * shape.embedding : 0;
       CHECK(layers == shape.layers);
       CHECK(parameters == workload::parameters_of(shape) + copy);
       CHECK(flops == Catch::Approx(alone(shape, 1, 2)).epsilon(1e-9));
     }
+}
+
+TEST_CASE("the rate of a product follows the logarithm of its size between those that were measured", "[configurator]")
+{
+  cluster_node node = support::usual_node("measured");
+  CHECK(node.product_rate(1e6) == 1e14);
+  node.product_curve = {{.flops = 1e6, .part = 0.2}, {.flops = 1e8, .part = 0.8}, {.flops = 1e9, .part = 1}};
+  CHECK(node.product_rate(1e3) == 0.2 * 1e14);
+  CHECK(node.product_rate(1e6) == 0.2 * 1e14);
+  CHECK(node.product_rate(1e7) == Catch::Approx(0.5 * 1e14));
+  CHECK(node.product_rate(1e8) == 0.8 * 1e14);
+  CHECK(node.product_rate(1e12) == 1e14);
+}
+
+TEST_CASE("small products of a micro-batch, and of ranks that share a layer, take the time that the curve says",
+          "[configurator]")
+{
+  const transformer_shape shape = even_model(4);
+  cluster whole = even_cluster(4);
+  const auto seconds = [&](std::uint64_t rows, std::uint32_t tensor) {
+    parallel_plan plan{.tensor = tensor, .micro_batch = rows, .micro_batches = static_cast<std::uint32_t>(8 / rows)};
+    return step_latency{whole, shape}.of(on_first_devices(plan)).runs;
+  };
+  const double equal = seconds(1, 1);
+  CHECK(seconds(8, 1) == Catch::Approx(equal));
+  CHECK(seconds(1, 4) == Catch::Approx(equal / 4).epsilon(1e-3));
+  for (cluster_node& it : whole.nodes) it.product_curve = {{.flops = 1e12, .part = 0.25}, {.flops = 4e12, .part = 0.5}};
+  CHECK(seconds(1, 1) == Catch::Approx(4 * equal));  // the largest product of a row has 8.6e9 FLOP
+  for (cluster_node& it : whole.nodes) it.product_curve = {{.flops = 1e9, .part = 0.25}, {.flops = 4e9, .part = 1}};
+  CHECK(seconds(8, 1) == Catch::Approx(equal).epsilon(1e-3));  // the smallest one of eight rows has 1.7e10 FLOP
+  CHECK(seconds(1, 1) > 1.05 * equal);                         // those of one row have 2.1e9 FLOP and more
+  CHECK(4 * seconds(1, 4) > 1.5 * seconds(1, 1));
+}
+
+TEST_CASE("each expert has products of its own rows", "[configurator]")
+{
+  transformer_shape shape = even_model(2);
+  const auto flops_of_mlp = [&] {
+    const std::vector<model_part> parts = parts_of(shape, {});
+    double count = 0, all = 0;
+    for (const product_runs& it : parts.front().products) {
+      if (it.forward == 2 * std::max<double>(1, static_cast<double>(shape.experts))) count += it.forward;
+      all += it.flops * it.forward;
+    }
+    return std::pair{count, all};
+  };
+  CHECK(flops_of_mlp().first == 12);  // of two layers, and not that of the logits
+  shape.experts = 8;
+  shape.experts_for_token = 2;
+  const auto [count, all] = flops_of_mlp();
+  CHECK(count == 32);
+  const workload::transformer_costs costs{shape,
+                                          {.micro_batch = 1, .recomputes_layers = false, .fuses_attention = true}};
+  CHECK(all == Catch::Approx(static_cast<double>(costs.model().forward_flops)));
 }
 
 TEST_CASE("ranks that share layers keep what the published formula says", "[configurator]")
@@ -264,7 +327,7 @@ TEST_CASE("sums over replicas are rings over the links that they have", "[config
   // A sum in each micro-batch, under its backward run, which is shorter. Weights are gathered once, behind the update.
   const double half = slow_ring / 2;
   const model_part whole_model = parts_of(shape, {.replicas = 4}).front();
-  const double input_runs = 2 * (whole_model.forward_flops + whole_model.backward_input_flops) / 1e14;
+  const double input_runs = 2 * (flops_of(whole_model).forward + flops_of(whole_model).backward_input) / 1e14;
   CHECK(step({.replicas = 4, .zero = 2}) == Catch::Approx(input_runs + 2 * half + half).epsilon(1e-3));
 }
 
@@ -276,7 +339,7 @@ TEST_CASE("divided weights are gathered once for a step, and those without room 
   const double half = slow_half(units.count, units.size);
   const parallel_plan lone{.replicas = 2, .micro_batches = 3, .zero = 3, .devices = {0, 1}};
   const model_part all = parts_of(shape, lone).front();
-  const double forward = all.forward_flops / 1e14, backward_input = all.backward_input_flops / 1e14;
+  const double forward = flops_of(all).forward / 1e14, backward_input = flops_of(all).backward_input / 1e14;
   const auto seconds = [&](double share) {
     return step_latency{whole, shape}.of(lone, {moved_bytes{.gathered_share = share}}).step;
   };
@@ -431,7 +494,7 @@ TEST_CASE("numbers between layers have the bytes that the trainer gives them", "
     CHECK(wide[part].boundary == usual[part].boundary * 2);
     CHECK(wide[part].kept == usual[part].kept * 2);
     CHECK(wide[part].parameters == usual[part].parameters);
-    CHECK(wide[part].forward_flops == usual[part].forward_flops);
+    CHECK(flops_of(wide[part]).forward == flops_of(usual[part]).forward);
   }
   CHECK_THROWS_WITH(parts_of(trained_model{shape, {.activation_bytes = 0}}, plan), ContainsSubstring("0 bytes"));
 }
@@ -469,6 +532,25 @@ TEST_CASE("updates on the host take the longest of copies and updates, and hide 
   CHECK(found(schedule_kind::one_f_one_b, 8).updates == Catch::Approx(2 * parameters / 11e9).epsilon(1e-2));
 }
 
+TEST_CASE("an update takes as much of the time of Adam as it moves of its bytes", "[configurator]")
+{
+  const transformer_shape shape = even_model(2);
+  const cluster whole = even_cluster(1);
+  for (const bool on_host : {false, true}) {
+    const auto update = [&](const trainer_traits& by) {
+      return step_latency{whole, {shape, by}}.of(on_first_devices({.states_on_host = on_host})).updates;
+    };
+    const double adam = update({});
+    CHECK(update({.state_lists = 3}) == Catch::Approx(36 * adam / 28));
+    if (on_host) continue;  // copies of weights and gradients take longer than shorter updates
+    CHECK(update({.state_lists = 0}) == Catch::Approx(12 * adam / 28));
+    CHECK(update({.state_lists = 1}) == Catch::Approx(20 * adam / 28));
+    CHECK(update({.state_lists = 2, .state_bytes = 2}) == Catch::Approx(20 * adam / 28));
+  }
+  CHECK_THROWS_WITH(trainer_traits{.state_lists = 4}.check(), ContainsSubstring("state_lists up to 3"));
+  CHECK_THROWS_WITH(trainer_traits{.state_bytes = 1}.check(), ContainsSubstring("state_bytes 2 or 4"));
+}
+
 TEST_CASE("stages have the layers that the cuts of a plan give them", "[configurator]")
 {
   const transformer_shape shape = even_model(8);
@@ -479,8 +561,8 @@ TEST_CASE("stages have the layers that the cuts of a plan give them", "[configur
   for (std::size_t part = 0; part < 4; ++part) {
     CHECK(parts[part].layers == layers[part]);
     CHECK(parts[part].first_layer == firsts[part]);
-    CHECK(parts[part].forward_flops ==
-          Catch::Approx(parts[0].forward_flops * static_cast<double>(layers[part])).epsilon(1e-3));
+    CHECK(flops_of(parts[part]).forward ==
+          Catch::Approx(flops_of(parts[0]).forward * static_cast<double>(layers[part])).epsilon(1e-3));
   }
   // The stage with three layers works for 12 layers, and waits a third of three before its first run and one layer for
   // its first gradient. Behind its last run come two thirds of three layers.
@@ -529,7 +611,7 @@ TEST_CASE("a trainer that hides sums shows those of the last layer, or the time 
   };
   const double parameters = static_cast<double>(workload::parameters_of(shape));
   const model_part all = parts_of(shape, {.replicas = 2}).front();
-  const double backward = (all.backward_input_flops + all.backward_weight_flops) / 1e14;
+  const double backward = (flops_of(all).backward_input + flops_of(all).backward_weight) / 1e14;
   for (const double sum : {backward / 10, backward * 2}) {
     const double rate = 2 * parameters / sum;  // 2 (w - 1) / w = 1 time the bytes
     const double hidden = step(rate, false) - step(rate, true);
@@ -606,7 +688,7 @@ TEST_CASE("ranks beyond the heads of keys and values have copies of them", "[con
   transformer_shape wide = grouped;
   wide.kv_heads = 4;
   const auto flops = [](const transformer_shape& of, std::uint32_t tensor) {
-    return parts_of(trained_model{of}, on_first_devices({.tensor = tensor})).front().forward_flops;
+    return flops_of(parts_of(trained_model{of}, on_first_devices({.tensor = tensor})).front()).forward;
   };
   CHECK(flops(grouped, 4) == flops(wide, 4));
   CHECK(4 * flops(grouped, 4) > flops(grouped, 1));

@@ -26,8 +26,9 @@ std::vector<double> words_of(double flops_of_second_node)
 {
   std::vector<double> words;
   for (int rank = 0; rank < 4; ++rank) {
+    const double rate = rank < 2 ? 1e10 : flops_of_second_node;
     const device_numbers it{
-        .flops = rank < 2 ? 1e10 : flops_of_second_node, .copies = 4e9, .updates = 1e8, .memory = 16e9};
+        .flops = {rate / 4, rate / 2, rate * 3 / 4, rate * 2, rate}, .copies = 4e9, .updates = 1e8, .memory = 16e9};
     const std::vector<double> mine = it.words();
     words.insert(words.end(), mine.begin(), mine.end());
   }
@@ -107,6 +108,15 @@ TEST_CASE("a measured node adds what its devices share, and halves its memory", 
   CHECK(nodes[1].host_bytes.count() == 8'000'000'000);
 }
 
+TEST_CASE("a measured node says which part of its rate products of each size reach", "[probe_links]")
+{
+  const std::vector<cluster_node> nodes = measured_nodes(two_nodes(), words_of(2e10), {});
+  REQUIRE(nodes[1].product_curve.size() == product_widths.size());
+  CHECK(nodes[1].product_curve.front() == chunkmem::configurator::product_efficiency{.flops = 8192, .part = 0.25});
+  CHECK(nodes[1].product_curve[3].part == 2);
+  CHECK(nodes[1].product_curve.back() == chunkmem::configurator::product_efficiency{.flops = 33'554'432, .part = 1});
+}
+
 TEST_CASE("a device loses the processor time of its messages where no processor is left for them", "[probe_links]")
 {
   CHECK(detail::lost_per_processor_second(2) == 0);
@@ -124,9 +134,12 @@ TEST_CASE("a measured node has the middle of what messages take from its devices
 {
   std::vector<double> words;
   for (const double scale : {1.0, 4.0, 2.0}) {
-    const std::vector<double> mine =
-        device_numbers{.flops = 1e10, .copies = 4e9, .updates = 1e8, .memory = 16e9, .messages = {scale, 10 * scale}}
-            .words();
+    const std::vector<double> mine = device_numbers{
+        .flops = {1e10, 1e10, 1e10, 1e10, 1e10},
+        .copies = 4e9,
+        .updates = 1e8,
+        .memory = 16e9,
+        .messages = {scale, 10 * scale}}.words();
     words.insert(words.end(), mine.begin(), mine.end());
   }
   const std::vector<cluster_node> nodes = measured_nodes(places_of({0, 0, 0}, false), words, {});

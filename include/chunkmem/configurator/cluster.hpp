@@ -6,6 +6,9 @@
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
 
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <numeric>
@@ -28,6 +31,16 @@ enum class link_sharing : std::uint8_t {
 {
   return how == link_sharing::pairs ? "pairs" : "shared";
 }
+
+/// The part of a device's rate that products of one size reach.
+///
+///     node.product_efficiency = {{.flops = 4e6, .part = 0.5}, {.flops = 3e7, .part = 1}};
+struct product_efficiency {
+  double flops = 0;  ///< of one product
+  double part = 0;   ///< of `device_flops_per_second`
+
+  [[nodiscard]] bool operator==(const product_efficiency&) const = default;
+};
 
 /// A node of a cluster: equal devices, and the host that they share.
 ///
@@ -52,7 +65,22 @@ struct cluster_node {
   double port_in_bytes_per_second = 0;      ///< from all other nodes together; 0: each link has its rate
   link_sharing inner_links = link_sharing::pairs;
   collective::message_work message_work{};  ///< of one device, where its processor sends and receives; 0 with GPUs
+  /// of one device, as measured, small products first; empty: products of each size have its rate
+  std::vector<product_efficiency> product_curve{};
 
+  /// The FLOP of one device in a second, while it computes products of a size. Between two measured sizes the part
+  /// follows the logarithm of the size. Beyond them it is that of the nearest one. Cost: O(measured sizes)
+  /// @param flops   of one product, above 0
+  [[nodiscard]] double product_rate(double flops) const
+  {
+    if (product_curve.empty()) return device_flops_per_second;
+    const auto above = std::ranges::lower_bound(product_curve, flops, {}, &product_efficiency::flops);
+    if (above == product_curve.begin()) return device_flops_per_second * above->part;
+    const product_efficiency& below = *(above - 1);
+    if (above == product_curve.end()) return device_flops_per_second * below.part;
+    const double way = std::log(flops / below.flops) / std::log(above->flops / below.flops);
+    return device_flops_per_second * (below.part + way * (above->part - below.part));
+  }
   [[nodiscard]] bool operator==(const cluster_node&) const = default;
 };
 
@@ -163,6 +191,15 @@ inline constexpr node_number<double> ports_of_node[] = {
   if (is_wrong(it.message_work.seconds_per_byte, plausible_byte_work)) return {path + ".compute_seconds_per_byte", why};
   for (const auto& [name, member, range] : ports_of_node)
     if (it.*member != 0 && is_wrong(it.*member, range)) return {path + '.' + name, why};
+  double flops = 0;
+  for (const product_efficiency& each : it.product_curve) {
+    if (!(each.flops > flops))
+      return {path + ".product_efficiency.flops", "does not rise (give sizes above 0, small products first)"};
+    if (!(each.part > 0 && each.part <= 100))
+      return {path + ".product_efficiency.part",
+              "is no part of a rate (give numbers above 0, and 1 for large products)"};
+    flops = each.flops;
+  }
   return {};
 }
 

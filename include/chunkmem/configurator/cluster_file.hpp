@@ -24,10 +24,12 @@ namespace configurator {
 namespace detail {
 
 inline constexpr std::string_view cluster_format = "chunkmem cluster 1";
+/// With the efficiency of products, which versions before do not know.
+inline constexpr std::string_view cluster_format_with_curves = "chunkmem cluster 2";
 inline constexpr workload::json_limits cluster_limits{
     .file = bytes{std::uint64_t{32} << 20}, .fields = 4096, .elements = std::size_t{1} << 20};
 
-[[nodiscard]] inline cluster_node node_of(workload::json_fields& fields, const std::string& kind)
+[[nodiscard]] inline cluster_node node_of(workload::json_fields& fields, const std::string& kind, bool has_curves)
 {
   workload::detail::sourced_fields all{fields};
   const std::string path = "kinds." + kind + '.';
@@ -48,6 +50,15 @@ inline constexpr workload::json_limits cluster_limits{
   const auto work = [&](const char* name) { return fields.has(path + name) ? all.number(path + name) : 0; };
   made.message_work = {.seconds_per_message = work("compute_seconds_per_message"),
                        .seconds_per_byte = work("compute_seconds_per_byte")};
+  if (const std::string key = path + "product_efficiency"; has_curves && fields.has(key)) {
+    const std::vector<double> flops = fields.numbers(key + ".flops"), parts = fields.numbers(key + ".part");
+    (void)fields.text(key + ".source");
+    if (flops.size() != parts.size())
+      fields.refuse(key + ".part",
+                    "has " + std::to_string(parts.size()) + " numbers for " + std::to_string(flops.size()) + " sizes",
+                    "give a number for each size");
+    for (std::size_t size = 0; size < flops.size(); ++size) made.product_curve.push_back({flops[size], parts[size]});
+  }
   return made;
 }
 
@@ -69,12 +80,14 @@ inline constexpr workload::json_limits cluster_limits{
 
 [[nodiscard]] inline cluster cluster_of(workload::json_fields fields)
 {
-  if (fields.text("format") != cluster_format)
-    fields.refuse("format", "is not that of this version", "write \"" + std::string{cluster_format} + '"');
+  const std::string format = fields.text("format");
+  const bool has_curves = format == cluster_format_with_curves;
+  if (format != cluster_format && !has_curves)
+    fields.refuse("format", "is not that of this version", "write \"" + std::string{cluster_format_with_curves} + '"');
   cluster made;
   made.name = fields.text("name");
   std::map<std::string, cluster_node> kinds;
-  for (const std::string& kind : fields.members("kinds")) kinds.emplace(kind, node_of(fields, kind));
+  for (const std::string& kind : fields.members("kinds")) kinds.emplace(kind, node_of(fields, kind, has_curves));
   const std::vector<std::string> nodes = fields.texts("nodes");
   for (std::size_t node = 0; node < nodes.size(); ++node) {
     const auto kind = kinds.find(nodes[node]);
@@ -111,6 +124,13 @@ inline constexpr workload::json_limits cluster_limits{
   return nlohmann::json(std::string{text}).dump();
 }
 
+[[nodiscard]] inline std::string list_text(const std::vector<product_efficiency>& all,
+                                           double product_efficiency::*number)
+{
+  std::string text = "[";
+  for (const product_efficiency& it : all) text += (text.size() == 1 ? "" : ", ") + number_text(it.*number);
+  return text + ']';
+}
 template <class Number>
 [[nodiscard]] std::string square_text(std::uint32_t nodes, Number number)
 {
@@ -129,9 +149,10 @@ template <class Number>
 ///
 /// The object has `format`, `name`, `kinds` (by name: the members of cluster_node, each as {"value": number, "source":
 /// "where it is from"}; rates of ports, `inner_links`, `compute_seconds_per_message` and `compute_seconds_per_byte` may
-/// be left out), `nodes` (the kind of each node) and `links`: a `source`, the squares `bytes_per_second` and
-/// `latency_seconds` with a row for each sending node, and perhaps the `spread` of what was measured. `cluster_text`
-/// writes one.
+/// be left out, and so may `product_efficiency`: {"flops": list, "part": list, "source": text}), `nodes` (the kind of
+/// each node) and `links`: a `source`, the squares `bytes_per_second` and `latency_seconds` with a row for each sending
+/// node, and perhaps the `spread` of what was measured. `cluster_text` writes one. The format is `chunkmem cluster 2`
+/// where a kind has `product_efficiency`, else 1.
 ///
 ///     const cluster whole = parse_cluster(text, "cluster.json");
 ///     std::cout << whole.ranks() << " devices\n";
@@ -174,8 +195,11 @@ struct cluster_sources {
 [[nodiscard]] inline std::string cluster_text(const cluster& whole, const cluster_sources& sources)
 {
   whole.check();
-  std::string text = "{\n  \"format\": " + detail::quoted(detail::cluster_format) +
-                     ",\n  \"name\": " + detail::quoted(whole.name) + ",\n  \"kinds\": {";
+  const bool has_curves =
+      std::ranges::any_of(whole.nodes, [](const cluster_node& it) { return !it.product_curve.empty(); });
+  std::string text =
+      "{\n  \"format\": " + detail::quoted(has_curves ? detail::cluster_format_with_curves : detail::cluster_format) +
+      ",\n  \"name\": " + detail::quoted(whole.name) + ",\n  \"kinds\": {";
   std::vector<std::string> written;
   for (const cluster_node& it : whole.nodes) {
     if (std::ranges::find(written, it.kind) != written.end()) continue;
@@ -197,6 +221,11 @@ struct cluster_sources {
       member("compute_seconds_per_message", detail::number_text(it.message_work.seconds_per_message));
       member("compute_seconds_per_byte", detail::number_text(it.message_work.seconds_per_byte));
     }
+    if (!it.product_curve.empty())
+      text += ",\n      \"product_efficiency\": {\"flops\": " +
+              detail::list_text(it.product_curve, &product_efficiency::flops) +
+              ", \"part\": " + detail::list_text(it.product_curve, &product_efficiency::part) +
+              ", \"source\": " + detail::quoted(sources.nodes) + '}';
     text += "}";
   }
   text += "},\n  \"nodes\": [";

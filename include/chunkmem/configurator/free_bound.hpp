@@ -32,9 +32,9 @@ namespace configurator {
 /// A stage waits for the first forward run of the stages before it, runs all its micro-batches, and updates. Where
 /// backward runs are whole, stages before it run their last ones behind it. With several versions only the runs count.
 /// Runs bring the bytes for which the largest device has no room; replicas add gradients up, and gather weights.
-/// Every device is as fast and as large as the best, or as the fastest one that was measured, and every link as good as
-/// the best: as the best between two nodes where ranks that add up are more than a node has devices. One stage runs on
-/// the slowest device. Numbers of 4 bytes count as 2.
+/// Every device is as fast and as large as the best, and every link as good as the best: as the best between two nodes
+/// where ranks that add up are more than a node has devices. Each kind of device runs one stage at least. Numbers
+/// of 4 bytes count as 2.
 /// Cost: O(parts)
 class free_bound {
  public:
@@ -57,26 +57,35 @@ class free_bound {
     }
   }
   /// Of all devices.
-  explicit free_bound(const cluster& whole) : free_bound{whole, all_of(whole)} {}
+  explicit free_bound(const cluster& whole, const trainer_traits& trainer = {})
+      : free_bound{whole, all_of(whole), trainer}
+  {
+  }
 
   /// @param parts   of the plan   @pre   the plan has as many ranks as there are devices
   [[nodiscard]] double of(const parallel_plan& plan, const std::vector<model_part>& parts) const
   {
     const std::vector<std::uint32_t> owners = owners_of(plan);
-    const std::vector<least_memory> memory = least_memory_of(plan, parts);
+    const std::vector<least_memory> memory = least_memory_of(plan, parts, trainer_);
     const bool flows = plan.schedule == schedule_kind::two_versions;
     const bool is_whole_backward = !detail::divides_backward(plan.schedule) && !flows;
     std::vector<double> work(plan.stages, 0);  // of a micro-batch [s]
     std::vector<double> once(plan.stages, 0);  // of a batch
-    std::vector<double> flops(plan.stages, 0);
-    std::vector<double> begin(plan.stages, -1);  // of the first run
+    std::vector<std::vector<double>> computing(kinds_.size(), std::vector<double>(plan.stages, 0));  // by kind
+    std::vector<double> begin(plan.stages, -1);                                                      // of the first run
     std::vector<double> behind(plan.stages, 0);  // backward runs of stages before it
     for (std::uint32_t stage = 0; stage < plan.stages; ++stage) once[stage] = copies(memory[stage], plan);
     double ahead = 0, back = 0;
     for (std::size_t part = 0; part < parts.size(); ++part) {
       const std::uint32_t stage = owners[part];
-      const part_bound it = bound_of(plan, parts[part], memory[stage]);
-      flops[stage] += parts[part].forward_flops + parts[part].backward_input_flops + parts[part].backward_weight_flops;
+      run_seconds runs{infinite, infinite, infinite};  // the least of all kinds
+      for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
+        const run_seconds here = runs_on(parts[part], kinds_[kind]);
+        computing[kind][stage] += here.sum();
+        runs = {std::min(runs.forward, here.forward), std::min(runs.backward_input, here.backward_input),
+                std::min(runs.backward_weight, here.backward_weight)};
+      }
+      const part_bound it = bound_of(plan, parts[part], runs, memory[stage]);
       work[stage] += it.forward + it.backward_input + it.backward_weight;
       once[stage] += it.once;
       const bool crosses = part > 0 && owners[part] != owners[part - 1];
@@ -94,16 +103,25 @@ class free_bound {
           flows ? 0 : begin[stage] + std::max(once[stage], behind[stage] > 0 ? behind[stage] + once[0] : 0);
       longest = std::max(longest, waits + plan.micro_batches * work[stage]);
     }
-    return std::max(longest, plan.micro_batches * std::ranges::min(flops) / slowest_);
+    for (const std::vector<double>& of_kind : computing)
+      longest = std::max(longest, plan.micro_batches * std::ranges::min(of_kind));
+    return longest;
   }
 
+  /// Whether the largest device has the activations that each stage usually has in flight. It is no proof: a plan for
+  /// which this is false may fit.
+  [[nodiscard]] bool likely_fits(const parallel_plan& plan, const std::vector<model_part>& parts) const
+  {
+    return std::ranges::none_of(least_memory_of(plan, parts, trainer_),
+                                [&](const least_memory& stage) { return stage.usual_leases > room_[tier::device]; });
+  }
   /// Whether the largest device and the largest share of a host have the least bytes of each stage: a proof without
   /// stages.
   /// @param parts   of the plan   @pre   the plan has as many ranks as there are devices
   [[nodiscard]] memory_proof memory_of(const parallel_plan& plan, const std::vector<model_part>& parts) const
   {
     memory_proof proof{.fits = true, .why_not = {}, .why_class = {}, .stages = {}};
-    const std::vector<least_memory> memory = least_memory_of(plan, parts);
+    const std::vector<least_memory> memory = least_memory_of(plan, parts, trainer_);
     for (std::uint32_t stage = 0; stage < plan.stages && proof.fits; ++stage) {
       stage_memory least{.leases = memory[stage].leases, .smallest_device = memory[stage].leases};
       least.smallest_host = memory[stage].beside(room_[tier::device]);
@@ -135,8 +153,7 @@ class free_bound {
   void add_node(const cluster_node& it, std::uint32_t ranks, const process_allowance& beside)
   {
     most_on_node_ = std::max(most_on_node_, ranks);
-    fastest_ = std::max(fastest_, it.device_flops_per_second);
-    slowest_ = std::min(slowest_, it.device_flops_per_second);
+    if (std::ranges::find(kinds_, it.kind, &cluster_node::kind) == kinds_.end()) kinds_.push_back(it);
     to_device_ = std::max(to_device_, it.to_device_bytes_per_second);
     both_ways_ = std::max(both_ways_, std::min(it.to_device_bytes_per_second, it.to_host_bytes_per_second));
     device_updates_ = std::max(device_updates_, it.device_updates_per_second);
@@ -156,13 +173,17 @@ class free_bound {
     if (trainer_.sums == sum_route::ring) return (ranks - 1) * piece / across_.bytes_per_second;
     return (ranks - here) * piece / across_.bytes_per_second + (here - 1) * piece / best_.bytes_per_second;
   }
-  [[nodiscard]] part_bound bound_of(const parallel_plan& plan, const model_part& part, const least_memory& memory) const
+  /// Nothing, on a kind of device that was not measured.
+  [[nodiscard]] static run_seconds runs_on(const model_part& part, const cluster_node& kind)
   {
-    const auto least = [&](double run_seconds::*of) {
-      double of_all = part.measured.empty() ? part.computing_on({}, fastest_).*of : infinite;
-      for (const measured_runs& it : part.measured) of_all = std::min(of_all, it.seconds.*of);
-      return of_all;
-    };
+    if (part.measured.empty()) return part.computing_on(kind);
+    const auto found = std::ranges::find(part.measured, kind.kind, &measured_runs::kind);
+    return found == part.measured.end() ? run_seconds{} : found->seconds;
+  }
+  /// @param runs   of the part, at least
+  [[nodiscard]] part_bound bound_of(const parallel_plan& plan, const model_part& part, const run_seconds& runs,
+                                    const least_memory& memory) const
+  {
     const double adding = part.measured_with_sums
                               ? 0
                               : part.all_reduces * 2 * half_sum(plan.tensor, static_cast<double>(part.summed.count()));
@@ -172,13 +193,14 @@ class free_bound {
     if (plan.zero == 3) bringing = std::max(bringing, moved.gathered_share * half);
     const double own = static_cast<double>(part.parameters) / (plan.zero == 0 ? 1 : plan.replicas);
     part_bound it;
-    it.forward = std::max(least(&run_seconds::forward) + adding, bringing);
-    it.backward_input = std::max(least(&run_seconds::backward_input) + (plan.recomputes ? 2 : 1) * adding, bringing);
-    it.backward_weight = std::max(least(&run_seconds::backward_weight), plan.zero > 1 ? half : 0);
+    it.forward = std::max(runs.forward + adding, bringing);
+    it.backward_input = std::max(runs.backward_input + (plan.recomputes ? 2 : 1) * adding, bringing);
+    it.backward_weight = std::max(runs.backward_weight, plan.zero > 1 ? half : 0);
     if (plan.zero <= 1 && !trainer_.hides_sums) it.once += half;  // the sum of gradients
     if (plan.zero <= 2 && !(plan.zero == 0 && trainer_.hides_sums)) it.once += half;
-    it.once += plan.states_on_host ? std::max(own / host_updates_, sizeof(std::uint16_t) * own / both_ways_)
-                                   : own / device_updates_;
+    const double updated = own * trainer_.update_over_adam();
+    it.once += plan.states_on_host ? std::max(updated / host_updates_, sizeof(std::uint16_t) * own / both_ways_)
+                                   : updated / device_updates_;
     return it;
   }
   /// Of states that come to the device for an update.
@@ -189,9 +211,8 @@ class free_bound {
 
   trainer_traits trainer_;
   std::uint32_t most_on_node_ = 0;
-  double fastest_ = 0;
   static constexpr double infinite = std::numeric_limits<double>::infinity();
-  double slowest_ = infinite;
+  std::vector<cluster_node> kinds_;  // one node of each
   double to_device_ = 0;
   double both_ways_ = 0;       // to the device and to the host at once
   double device_updates_ = 0;  // parameters per second

@@ -4,6 +4,7 @@
 #include <chunkmem/configurator/model_parts.hpp>
 #include <chunkmem/configurator/parallel_plan.hpp>
 #include <chunkmem/configurator/step_latency.hpp>
+#include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/core/bytes.hpp>
 
 #include <algorithm>
@@ -23,6 +24,8 @@ struct least_memory {
   bytes states{};     ///< the rank's masters and moments
   bytes gathered{};   ///< weights that ZeRO 3 makes whole
   bytes leases{};     ///< activations in flight, with those between stages and the working bytes of one run
+  /// the same as orders usually have them: those of zb-v have no least number in flight, and take what 1F1B takes
+  bytes usual_leases{};
 
   /// All that runs read and write, but gathered weights.
   [[nodiscard]] bytes in_runs() const { return weights + gradients + leases; }
@@ -59,10 +62,11 @@ namespace detail {
 ///     const std::vector<least_memory> least = least_memory_of(plan, parts_of(model, plan));
 ///     const bytes activations = least[0].leases;
 ///
-/// @param parts   of the plan
+/// @param parts   of the plan   @param trainer   whose optimizer has the states
 /// Cost: O(parts)
 [[nodiscard]] inline std::vector<least_memory> least_memory_of(const parallel_plan& plan,
-                                                               const std::vector<model_part>& parts)
+                                                               const std::vector<model_part>& parts,
+                                                               const trainer_traits& trainer = {})
 {
   const std::vector<std::uint32_t> owners = owners_of(plan);
   std::vector<least_memory> stages(plan.stages);
@@ -81,11 +85,15 @@ namespace detail {
     const bytes whole = bytes{parameters[stage]} * sizeof(std::uint16_t);
     it.weights = plan.zero == 3 ? bytes{whole.count() / replicas} : whole;
     it.gradients = plan.zero <= 1 ? whole : bytes{whole.count() / replicas};
-    it.states = bytes{parameters[stage] / (plan.zero == 0 ? 1 : replicas)} * 3 * sizeof(float);
+    it.states = bytes{parameters[stage] / (plan.zero == 0 ? 1 : replicas)} * trainer.bytes_of_states();
     if (plan.zero == 3 && replicas > 1) it.gathered = whole;
     const std::uint64_t kept = detail::least_in_flight(plan, stage);
-    it.leases = saved[stage] * kept + working[stage];
-    if (stage > 0) it.leases += boundary * kept;
+    const std::uint64_t usual = plan.schedule == schedule_kind::zb_v
+                                    ? std::min(std::uint64_t{2} * plan.stages, std::uint64_t{2} * plan.micro_batches)
+                                    : kept;
+    const bytes each = saved[stage] + (stage > 0 ? boundary : bytes{});
+    it.leases = each * kept + working[stage];
+    it.usual_leases = each * usual + working[stage];
   }
   return stages;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/configurator/cluster.hpp>
 #include <chunkmem/configurator/model_profile.hpp>
 #include <chunkmem/configurator/parallel_plan.hpp>
 #include <chunkmem/configurator/trained_model.hpp>
@@ -33,17 +34,27 @@ struct measured_runs {
   [[nodiscard]] bool operator==(const measured_runs&) const = default;
 };
 
+/// Products of one size, and how many of them the runs of a part have.
+///
+///     seconds += it.forward * it.flops / node.product_rate(it.flops);
+struct product_runs {
+  double flops = 0;  ///< of one product
+  double forward = 0;
+  double backward_input = 0;   ///< of the gradient of the input, with what is computed again
+  double backward_weight = 0;  ///< of the gradients of the weights
+
+  [[nodiscard]] bool operator==(const product_runs&) const = default;
+};
+
 /// A part of the model on one rank: its work, and the bytes that a micro-batch keeps.
 ///
-/// Its work is in FLOP, or for each kind of device in seconds that were measured.
+/// Its work is in products, or for each kind of device in seconds that were measured.
 ///
 ///     for (const model_part& it : parts_of(shape, plan)) parameters += it.parameters;
 struct model_part {
   std::uint64_t first_layer = 0;
   std::uint64_t layers = 0;
-  double forward_flops = 0;          ///< [FLOP]
-  double backward_input_flops = 0;   ///< of the gradient of the input, with what is computed again
-  double backward_weight_flops = 0;  ///< of the gradients of the weights
+  std::vector<product_runs> products{};
   std::uint64_t parameters = 0;
   std::uint32_t all_reduces = 0;  ///< over the ranks that share layers, in a forward run; as many in a backward run
   bytes boundary{};               ///< of its output
@@ -51,7 +62,7 @@ struct model_part {
   bytes kept{};                   ///< by a forward run for its backward run, without the input
   bytes working{};                ///< in addition while it runs
   std::uint64_t tied = 0;         ///< parameters with a copy in another part; `parameters` counts them
-  std::vector<measured_runs> measured{};  ///< by kind of device; empty: FLOP tell the work
+  std::vector<measured_runs> measured{};  ///< by kind of device; empty: products tell the work
   bool measured_with_sums = false;        ///< measured seconds contain sums over ranks that share layers, inside a node
 
   /// The seconds of a kind of device. @throws config_error   the profile has no such kind
@@ -63,11 +74,15 @@ struct model_part {
                                     << "\" at this degree of tensor parallelism (measure them there)"};
   }
   /// The seconds of its runs on a device, without sums over ranks that share layers.
-  [[nodiscard]] run_seconds computing_on(std::string_view kind, double flops_per_second) const
+  [[nodiscard]] run_seconds computing_on(const cluster_node& node) const
   {
-    if (!measured.empty()) return measured_on(kind).computing;
-    return {forward_flops / flops_per_second, backward_input_flops / flops_per_second,
-            backward_weight_flops / flops_per_second};
+    if (!measured.empty()) return measured_on(node.kind).computing;
+    run_seconds all;
+    for (const product_runs& it : products) {
+      const double seconds = it.flops / node.product_rate(it.flops);
+      all += {it.forward * seconds, it.backward_input * seconds, it.backward_weight * seconds};
+    }
+    return all;
   }
 };
 
@@ -194,6 +209,28 @@ namespace detail {
   return parts;
 }
 
+/// The products of a layer on each of `tensor` ranks: one for each operator, and one for each expert.
+[[nodiscard]] inline std::vector<product_runs> products_of_layer(const workload::transformer_shape& shape,
+                                                                 const workload::transformer_costs& costs,
+                                                                 std::uint32_t tensor)
+{
+  using enum workload::transformer_operator;
+  std::vector<product_runs> all;
+  for (const auto which : {qkv, attention_scores, attention_values, projection, mlp_up, mlp_down}) {
+    const workload::operator_cost& it = costs.of(which);
+    const bool has_weights = which != attention_scores && which != attention_values;
+    const double pieces =
+        shape.experts > 0 && (which == mlp_up || which == mlp_down) ? static_cast<double>(shape.experts) : 1;
+    const auto flops = static_cast<double>(it.forward_flops);
+    const double backward = static_cast<double>(it.backward_flops + it.recomputed_flops) / flops;
+    all.push_back({.flops = flops / pieces / tensor,
+                   .forward = pieces,
+                   .backward_input = pieces * (backward - (has_weights ? 1 : 0)),
+                   .backward_weight = has_weights ? pieces : 0});
+  }
+  return all;
+}
+
 }  // namespace detail
 
 /// The weights of each part on one of its ranks: the elements of each tensor, as `parts_of` counts them.
@@ -251,41 +288,33 @@ namespace detail {
                                            .fuses_attention = model.trainer.fuses_attention}};
   const std::vector<std::uint64_t> borders = detail::borders_of(model, plan);
   const std::uint32_t tensor = plan.tensor;
-  const workload::operator_cost& layer = costs.layer();
-  double weighted = 0;  // forward work of a layer that has weights: their gradients take as much
-  for (const auto which : {qkv, projection, mlp_up, mlp_down})
-    weighted += static_cast<double>(costs.of(which).forward_flops);
+  const std::vector<product_runs> products = detail::products_of_layer(shape, costs, tensor);
   std::vector<model_part> parts(plan.all_parts());
   for (std::uint64_t part = 0; part < parts.size(); ++part) {
     model_part& it = parts[part];
     it.first_layer = borders[part];
     it.layers = borders[part + 1] - it.first_layer;
     const auto layers = static_cast<double>(it.layers);
-    it.forward_flops = layers * static_cast<double>(layer.forward_flops);
-    it.backward_weight_flops = layers * weighted;
-    it.backward_input_flops =
-        layers * (static_cast<double>(layer.backward_flops) + static_cast<double>(layer.recomputed_flops) - weighted);
+    for (const product_runs& of_layer : products)
+      it.products.push_back({of_layer.flops, layers * of_layer.forward, layers * of_layer.backward_input,
+                             layers * of_layer.backward_weight});
     it.parameters = std::accumulate(tensors[part].begin(), tensors[part].end(), std::uint64_t{0});
     it.all_reduces = tensor == 1 ? 0 : static_cast<std::uint32_t>(2 * it.layers);
     it.boundary = it.summed = costs.checkpoint();
     it.kept = plan.recomputes ? costs.checkpoint() * (it.layers - 1)
                               : detail::kept_by_layer(costs, tensor) * it.layers - costs.checkpoint();
-    it.working = plan.recomputes ? detail::kept_by_layer(costs, tensor) + layer.working : layer.working;
+    it.working = plan.recomputes ? detail::kept_by_layer(costs, tensor) + costs.layer().working : costs.layer().working;
     if (part + 1 < parts.size()) continue;
-    const auto head = static_cast<double>(costs.of(logits).forward_flops);
-    it.forward_flops += head;
-    it.backward_weight_flops += head;
-    it.backward_input_flops += static_cast<double>(costs.of(logits).backward_flops) - head;
+    it.products.push_back({.flops = static_cast<double>(costs.of(logits).forward_flops) / tensor,
+                           .forward = 1,
+                           .backward_input = 1,
+                           .backward_weight = 1});
     if (shape.ties_embedding && parts.size() > 1) parts.front().tied = it.tied = tensors.back().back();
     it.kept += costs.of(final_norm).kept + costs.of(logits).kept + bytes{costs.of(loss).kept.count() / tensor};
   }
-  for (model_part& it : parts) {
+  for (model_part& it : parts)
     for (bytes* const size : {&it.boundary, &it.summed, &it.kept, &it.working})
       *size = bytes{(checked{size->count()} * bytes_of_number).value() / sizeof(std::uint16_t)};
-    it.forward_flops /= tensor;
-    it.backward_input_flops /= tensor;
-    it.backward_weight_flops /= tensor;
-  }
   return parts;
 }
 

@@ -4,6 +4,7 @@
 #include <chunkmem/configurator/link_matrix.hpp>
 #include <chunkmem/configurator/placement_cost.hpp>
 #include <chunkmem/core/splitmix64.hpp>
+#include <chunkmem/pipeline/interruption.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -38,6 +39,8 @@ struct found_placements {
 struct placement_effort {
   std::uint32_t trials = 400'000;  ///< changes that annealing tries, for the best and for the worst placement
   std::uint32_t exact_nodes = 8;   ///< clusters of at most as many nodes have every placement tried
+  bool finds_worst = true;         ///< else `worst` is the identity
+  pipeline::interruption stop{};   ///< ends the search
 };
 
 /// Finds the node of each rank of a pipeline with replicas, on links that differ.
@@ -49,7 +52,7 @@ struct placement_effort {
 ///     const found_placements found = place_ranks(links, {.stages = 4, .replicas = 16, .boundary = 8_MiB});
 ///     const std::uint32_t node = found.best.places[replica * 4 + stage];
 ///
-/// @throws config_error   as placement_cost
+/// @throws config_error   as placement_cost   @throws pipeline::interrupted   the caller wants this
 /// Cost: O(nodes! (stages + replicas)) for at most `exact_nodes`; else O(trials (stages + replicas)), and O(stages
 /// replicas) for one trial in ten
 /// Source: worker dedication of Pipette (Yim et al. 2024, arXiv 2405.18093).
@@ -61,17 +64,19 @@ namespace detail {
 /// Looks for the placement with the least (sign 1) or the most (sign -1) seconds.
 class placement_annealing {
  public:
-  placement_annealing(const link_matrix& links, const placed_transfers& plan, double sign)
-      : links_{links}, plan_{plan}, sign_{sign}
+  /// @param links, effort   outlive this
+  placement_annealing(const link_matrix& links, const placed_transfers& plan, double sign,
+                      const placement_effort& effort)
+      : links_{links}, plan_{plan}, sign_{sign}, effort_{effort}
   {
   }
 
-  [[nodiscard]] timed_placement run(const placement_effort& effort)
+  [[nodiscard]] timed_placement run()
   {
     splitmix64 dice;
     rank_placement start = identity_placement(links_.nodes());
     best_ = {start, placement_cost{links_, plan_, start}.seconds()};
-    const std::uint32_t trials = effort.trials / 6;
+    const std::uint32_t trials = effort_.trials / 6;
     anneal(start, {.trials = trials}, dice);
     if (sign_ > 0) anneal(nearest(), {.trials = trials}, dice);
     // Cold runs with the mean find orders of many ranks, hot runs without it find the best of few.
@@ -144,6 +149,7 @@ class placement_annealing {
     double cost = cost_now();
     const double hottest = how.hottest * std::abs(cost);
     for (std::uint32_t trial = 0; trial < how.trials; ++trial) {
+      if (trial % 256 == 0) effort_.stop.look();
       const double heat = hottest * (1 - static_cast<double>(trial) / how.trials);
       const change it = draw(dice);
       const double chance = static_cast<double>(dice.next() >> 11U) * 0x1p-53;
@@ -184,6 +190,7 @@ class placement_annealing {
   const link_matrix& links_;
   placed_transfers plan_;
   double sign_;
+  const placement_effort& effort_;
   timed_placement best_{};
 };
 
@@ -216,8 +223,8 @@ inline found_placements place_ranks(const link_matrix& links, const placed_trans
   if (found.is_exact) {
     detail::try_all(cost, found);
   } else {
-    found.best = detail::placement_annealing{links, plan, 1}.run(effort);
-    found.worst = detail::placement_annealing{links, plan, -1}.run(effort);
+    found.best = detail::placement_annealing{links, plan, 1, effort}.run();
+    if (effort.finds_worst) found.worst = detail::placement_annealing{links, plan, -1, effort}.run();
   }
   return found;
 }

@@ -87,6 +87,10 @@ inline void add_profile(collective::fingerprint& to, model_profile profile)
         std::uint64_t{trained.trainer.tied_bytes}, std::uint64_t{trained.trainer.fuses_attention},
         std::uint64_t{trained.trainer.hides_sums}})
     model.add(word);
+  if (trained.trainer.bytes_of_states() != trainer_traits{}.bytes_of_states()) {  // plans of Adam stay what they were
+    model.add(trained.trainer.state_lists);
+    model.add(trained.trainer.state_bytes);
+  }
   if (trained.profile) detail::add_profile(model, *trained.profile);
   collective::fingerprint all;
   const auto add = [&](double number) { all.add(std::bit_cast<std::uint64_t>(number)); };
@@ -99,6 +103,9 @@ inline void add_profile(collective::fingerprint& to, model_profile profile)
                               it.port_out_bytes_per_second, it.port_in_bytes_per_second})
       add(rate);
     all.add(static_cast<std::uint64_t>(it.inner_links));
+    for (const product_efficiency& each : it.product_curve) add(each.flops), add(each.part);
+    if (it.message_work != collective::message_work{})
+      add(it.message_work.seconds_per_message), add(it.message_work.seconds_per_byte);
   }
   for (std::uint32_t from = 0; from < whole.nodes.size(); ++from)
     for (std::uint32_t to = 0; to < whole.nodes.size(); ++to) {

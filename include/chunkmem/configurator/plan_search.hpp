@@ -138,8 +138,9 @@ namespace detail {
 ///
 /// A plan enters with its free bound, comes back with its simulated time, and is rehearsed when no other plan can be
 /// faster. So no plan is simulated whose bound is above the times of the best, and no plan is rehearsed that is slower.
-/// Every second turn is for degrees that have no plan yet which fits: their best plan by the bound is simulated and
-/// rehearsed at once. So a search that is stopped has a good plan, and bounds cut off more.
+/// Every second turn is for degrees that have no plan yet which fits: their best plan by the bound, of those that
+/// likely fit, is simulated and rehearsed at once. So a search that is stopped has a good plan, and bounds cut off
+/// more.
 class plan_search {
  public:
   plan_search(const cluster& whole, const trained_model& model, const plan_space& space,
@@ -185,6 +186,7 @@ class plan_search {
     std::size_t plan = 0;
     bool is_simulated = false;
     bool is_for_room = false;  // its places were chosen by the bytes of nodes
+    bool likely_fits = true;
     [[nodiscard]] auto operator<=>(const open_plan&) const = default;
   };
   struct device_choice {
@@ -197,12 +199,27 @@ class plan_search {
     std::vector<parallel_plan> plans;
     std::once_flag is_placed;
     std::vector<std::vector<std::uint32_t>> places;
+    /// Of plans whose activations alone are more than their devices have. Plans that differ in their states alone have
+    /// the same activations.
+    std::vector<std::pair<parallel_plan, memory_proof>> refused;
   };
   /// Plans with the same devices, and as many stages, replicas, and ranks that share layers.
   struct degree {
     std::set<open_plan> open{};
+    std::set<open_plan> likely{};  // of these, those that likely fit
     std::uint32_t dives = 0;
     bool is_proven = false;
+
+    void put(const open_plan& it)
+    {
+      open.insert(it);
+      if (it.likely_fits) likely.insert(it);
+    }
+    void take(const open_plan& it)
+    {
+      open.erase(it);
+      likely.erase(it);
+    }
   };
 
   void add_families()
@@ -261,6 +278,7 @@ class plan_search {
     it.choice = &choice;
     it.degree = place->second;
     it.plans = std::move(plans);
+    forms_.clear();
     for (std::size_t plan = 0; plan < it.plans.size(); ++plan) add_plan(choice, it, plan);
   }
   void add_plan(const device_choice& choice, const family& of, std::size_t index)
@@ -269,15 +287,17 @@ class plan_search {
     constexpr double none = std::numeric_limits<double>::infinity();
     if (!are_all_added_) return reject("not looked at: the search was stopped", none, plan, {});
     try {
-      const std::tuple form{plan.tensor, plan.all_parts(), plan.micro_batch, plan.recomputes, plan.cuts};
-      if (form_of_parts_ != form) {
-        parts_ = parts_of(model_, plan);
-        form_of_parts_ = form;
-      }
-      const double seconds = choice.bound.of(plan, parts_);
-      if (const memory_proof memory = choice.bound.memory_of(plan, parts_); !memory.fits)
+      auto of_form = forms_.find({plan.parts, plan.recomputes, plan.cuts});
+      if (of_form == forms_.end())
+        of_form = forms_.emplace(form{plan.parts, plan.recomputes, plan.cuts}, parts_of(model_, plan)).first;
+      const std::vector<model_part>& parts = of_form->second;
+      const double seconds = choice.bound.of(plan, parts);
+      if (const memory_proof memory = choice.bound.memory_of(plan, parts); !memory.fits)
         return reject(memory.why_class, seconds, plan, memory.why_not);
-      degrees_[of.degree].open.insert({seconds, families_.size() - 1, index});
+      degrees_[of.degree].put({.seconds = seconds,
+                               .family = families_.size() - 1,
+                               .plan = index,
+                               .likely_fits = choice.bound.likely_fits(plan, parts)});
     } catch (const size_overflow& why) {
       reject("more work or bytes than 64 bits count", none, plan, why.what());
     }
@@ -285,16 +305,25 @@ class plan_search {
 
   [[nodiscard]] parallel_plan& plan_of(const open_plan& it) { return families_[it.family].plans[it.plan]; }
   [[nodiscard]] degree& degree_of(const open_plan& it) { return degrees_[families_[it.family].degree]; }
-  /// The degrees of the open plan with the least seconds. @pre locked
-  /// @return   null where no plan is open
-  [[nodiscard]] degree* least(bool without_proof)
+  /// The degrees of the open plan with the least seconds. @pre locked   @return   null where no plan is open
+  [[nodiscard]] degree* least()
+  {
+    degree* found = nullptr;
+    for (degree& it : degrees_)
+      if (!it.open.empty() && (found == nullptr || *it.open.begin() < *found->open.begin())) found = &it;
+    return found;
+  }
+  /// The degrees without a proven plan, of the likely plan with the least seconds. @pre locked
+  /// @return   null where there is none, or none that may be faster than the best
+  [[nodiscard]] degree* unproven()
   {
     degree* found = nullptr;
     for (degree& it : degrees_) {
-      if (it.open.empty() || (without_proof && (it.is_proven || it.dives >= most_dives))) continue;
-      if (found == nullptr || *it.open.begin() < *found->open.begin()) found = &it;
+      if (it.likely.empty() || it.is_proven || it.dives >= most_dives) continue;
+      if (found == nullptr || *it.likely.begin() < *found->likely.begin()) found = &it;
     }
-    return found;
+    if (found == nullptr || found_.best.empty()) return found;
+    return found->likely.begin()->seconds < found_.best.front().time.step ? found : nullptr;
   }
   [[nodiscard]] double slowest_of_best() const
   {
@@ -303,14 +332,14 @@ class plan_search {
   /// An open plan may be among the best. @pre locked
   [[nodiscard]] bool may_go_on()
   {
-    const degree* const it = least(false);
+    const degree* const it = least();
     return it != nullptr && it->open.begin()->seconds <= slowest_of_best();
   }
   /// @pre locked
   [[nodiscard]] double bound()
   {
     double seconds = found_.best.empty() ? std::numeric_limits<double>::infinity() : found_.best.front().time.step;
-    if (const degree* const it = least(false)) seconds = std::min(seconds, it->open.begin()->seconds);
+    if (const degree* const it = least()) seconds = std::min(seconds, it->open.begin()->seconds);
     for (const double it : at_work_) seconds = std::min(seconds, it);
     return are_all_added_ ? seconds : 0;
   }
@@ -331,19 +360,18 @@ class plan_search {
           changed_.wait(lock);  // what others work on may come back
           continue;
         }
-        degree* const unproven = ++turns_ % 2 == 1 ? least(true) : nullptr;
-        const bool dives = unproven != nullptr &&
-                           (found_.best.empty() || unproven->open.begin()->seconds < found_.best.front().time.step);
-        degree& from = dives ? *unproven : *least(false);
+        degree* const of_dive = ++turns_ % 2 == 1 ? unproven() : nullptr;
+        const bool dives = of_dive != nullptr;
+        degree& from = dives ? *of_dive : *least();
         if (dives) ++from.dives;
-        const open_plan next = *from.open.begin();
-        from.open.erase(from.open.begin());
+        const open_plan next = *(dives ? from.likely : from.open).begin();
+        from.take(next);
         const auto at_work = at_work_.insert(next.seconds);
         lock.unlock();
         const bool is_whole = look_at(next, dives);
         lock.lock();
         at_work_.erase(at_work);
-        if (!is_whole) from.open.insert(next);
+        if (!is_whole) from.put(next);
         tell();
         changed_.notify_all();
       }
@@ -363,7 +391,7 @@ class plan_search {
         if (!simulate(it)) return true;
         if (!dives) {
           const std::scoped_lock lock{mutex_};
-          degree_of(it).open.insert(it);
+          degree_of(it).put(it);
           return true;
         }
       }
@@ -389,18 +417,18 @@ class plan_search {
   {
     family& of = families_[it.family];
     parallel_plan plan = of.plans[it.plan];
-    std::call_once(of.is_placed, [&] { of.places = places_of_family(*of.choice, plan); });
-    const std::vector<least_memory> memory = least_memory_of(plan, parts_of(model_, plan));
+    std::call_once(of.is_placed, [&] { of.places = places_of_family(of); });
+    plan.devices = of.places.front();
+    if (of.places.size() == 1 && is_refused(of, plan, it.seconds)) return false;
+    const std::vector<least_memory> memory = least_memory_of(plan, parts_of(model_, plan), model_.trainer);
     const auto seconds_on = [&](const parallel_plan& placed) { return seconds_of(placed, memory); };
     double shortest = std::numeric_limits<double>::infinity();
     std::vector<std::uint32_t> best;
-    const std::uint32_t groups = plan.stages * plan.replicas;
-    const bool is_small = groups > all_tried && groups <= small_cluster && of.places.size() > 1;
     try {
       (void)with_few_micro_batches(plan, model_);  // too many for a rehearsal are too many here
       for (const std::vector<std::uint32_t>& devices : of.places) {
         plan.devices = devices;
-        const double seconds = is_small ? improve_places(plan, simulations_of_small, seconds_on) : seconds_on(plan);
+        const double seconds = seconds_on(plan);
         if (seconds >= shortest) continue;
         shortest = seconds;
         best = plan.devices;
@@ -418,31 +446,80 @@ class plan_search {
     return true;
   }
 
-  /// The same for all plans of a family, however many parts a stage has.
-  [[nodiscard]] std::vector<std::vector<std::uint32_t>> places_of_family(const device_choice& choice,
-                                                                         parallel_plan plan) const
+  /// The same for all plans of a family. Those of a small cluster are improved by the clock of one plan.
+  [[nodiscard]] std::vector<std::vector<std::uint32_t>> places_of_family(const family& of) const
   {
-    plan.parts = 1;
-    plan.recomputes = false;
-    plan.devices = choice.devices;
-    return group_places{whole_, plan, parts_of(model_, plan)}.promising(effort_.places);
+    const auto is_usual = [](const parallel_plan& it) {
+      return it.schedule == schedule_kind::one_f_one_b && it.cuts.empty() && !it.recomputes;
+    };
+    const auto usual = std::ranges::find_if(of.plans, is_usual);
+    parallel_plan plan = usual == of.plans.end() ? of.plans.front() : *usual;
+    parallel_plan placed = plan;
+    placed.parts = 1;
+    placed.recomputes = false;
+    placed.devices = of.choice->devices;
+    placement_effort effort = effort_.places;
+    effort.stop = effort_.stop;
+    std::vector<std::vector<std::uint32_t>> places =
+        group_places{whole_, placed, parts_of(model_, placed)}.promising(effort);
+    if (!is_small(plan, places)) return places;
+    for (const std::vector<std::uint32_t>& devices : std::vector{places}) {
+      plan.devices = devices;
+      try {
+        (void)improved(plan);
+      } catch (const config_error&) {  // its schedule cannot be
+        return places;
+      }
+      if (std::ranges::find(places, plan.devices) == places.end()) places.push_back(plan.devices);
+    }
+    return places;
+  }
+  [[nodiscard]] static bool is_small(const parallel_plan& plan, const std::vector<std::vector<std::uint32_t>>& places)
+  {
+    const std::uint32_t groups = plan.stages * plan.replicas;
+    return groups > all_tried && groups <= small_cluster && places.size() > 1;
+  }
+  /// Exchanges devices of a plan as long as its seconds fall. @return   the seconds
+  double improved(parallel_plan& plan) const
+  {
+    const std::vector<least_memory> memory = least_memory_of(plan, parts_of(model_, plan), model_.trainer);
+    return improve_places(plan, simulations_of_small, [&](const parallel_plan& it) { return seconds_of(it, memory); });
+  }
+
+  /// A plan with the same activations on the same devices was refused: so is this one.
+  [[nodiscard]] bool is_refused(const family& of, const parallel_plan& plan, double seconds)
+  {
+    const std::scoped_lock lock{mutex_};
+    const auto same = std::ranges::find_if(of.refused, [&](const auto& it) {
+      const parallel_plan& other = it.first;
+      return std::tie(other.schedule, other.parts, other.recomputes, other.cuts, other.devices) ==
+             std::tie(plan.schedule, plan.parts, plan.recomputes, plan.cuts, plan.devices);
+    });
+    if (same == of.refused.end()) return false;
+    reject(same->second.why_class, seconds, plan, same->second.why_not);
+    return true;
   }
 
   void prove(const open_plan& it)
   {
-    const parallel_plan plan = plan_of(it);
+    family& of = families_[it.family];
+    parallel_plan plan = of.plans[it.plan];
+    if (is_small(plan, of.places) && !it.is_for_room) (void)improved(plan);
+    if (is_refused(of, plan, it.seconds)) return;
     const std::uint32_t batches = plan.schedule == schedule_kind::two_versions ? 3 : 1;
     const auto work_for = [&](const parallel_plan& each) {
       return work_of(model_, each, latency_.typical_seconds(plan), batches, effort_.stop);
     };
     const parallel_plan few = with_few_micro_batches(plan, model_);
     const planned_work work = work_for(few);
-    found_plan fresh{.plan = plan,
-                     .time = {},
-                     .bound = families_[it.family].choice->bound.of(plan, parts_of(model_, plan)),
-                     .memory = {}};
+    found_plan fresh{
+        .plan = plan, .time = {}, .bound = of.choice->bound.of(plan, parts_of(model_, plan)), .memory = {}};
     fresh.memory = refuse_by_leases(whole_, work, effort_.beside);
     const bool needs_rehearsal = fresh.memory.fits;
+    if (!needs_rehearsal && !may_find_room(plan)) {
+      const std::scoped_lock lock{mutex_};
+      of.refused.emplace_back(plan, fresh.memory);
+    }
     if (needs_rehearsal) fresh.memory = prove_memory(whole_, work, effort_.beside, refused_stages::are_left_out);
     if (fresh.memory.fits && few.micro_batches < plan.micro_batches && lacks_room(plan, fresh.memory)) {
       fresh.has_exact_memory = plan.micro_batches <= most_rehearsed(model_, plan);
@@ -467,20 +544,23 @@ class plan_search {
     return false;
   }
 
+  /// Other places may have the bytes that the plan lacks.
+  [[nodiscard]] bool may_find_room(const parallel_plan& plan) const
+  {
+    const auto least = [](const cluster_node& node) { return node.device_bytes; };
+    return plan.stages * plan.replicas <= most_tried && std::ranges::min(whole_.nodes, {}, least).device_bytes !=
+                                                            std::ranges::max(whole_.nodes, {}, least).device_bytes;
+  }
   /// Puts a plan back with the fastest places whose devices have the bytes that its stages need: a stage may need a
   /// node that has more. @return   there are such places
   [[nodiscard]] bool find_room(const open_plan& it, const planned_work& work)
   {
     parallel_plan plan = plan_of(it);
     const std::vector<std::uint32_t> there = families_[it.family].choice->devices;
-    const std::uint32_t groups = plan.stages * plan.replicas;
-    const auto least = [](const cluster_node& node) { return node.device_bytes; };
-    if (groups > most_tried || std::ranges::min(whole_.nodes, {}, least).device_bytes ==
-                                   std::ranges::max(whole_.nodes, {}, least).device_bytes)
-      return false;
+    if (!may_find_room(plan)) return false;
     const memory_proof needs = prove_memory(whole_, work, effort_.beside);
-    const std::vector<least_memory> memory = least_memory_of(plan, parts_of(model_, plan));
-    rank_placement order = identity_placement(groups);
+    const std::vector<least_memory> memory = least_memory_of(plan, parts_of(model_, plan), model_.trainer);
+    rank_placement order = identity_placement(plan.stages * plan.replicas);
     std::vector<std::uint32_t> best;
     double seconds = std::numeric_limits<double>::infinity();
     do {
@@ -498,7 +578,10 @@ class plan_search {
     if (best.empty()) return false;
     const std::scoped_lock lock{mutex_};
     plan_of(it).devices = best;
-    degree_of(it).open.insert({std::max(seconds, it.seconds), it.family, it.plan, true, true});
+    open_plan placed = it;
+    placed.seconds = std::max(seconds, it.seconds);
+    placed.is_simulated = placed.is_for_room = true;
+    degree_of(it).put(placed);
     return true;
   }
 
@@ -552,9 +635,8 @@ class plan_search {
   std::deque<device_choice> choices_;
   std::deque<family> families_;
   std::map<std::tuple<std::size_t, std::uint32_t, std::uint32_t>, std::size_t> degree_of_;
-  // all plans of this form have these
-  std::tuple<std::uint32_t, std::uint32_t, std::uint64_t, bool, std::vector<std::uint64_t>> form_of_parts_{};
-  std::vector<model_part> parts_;
+  using form = std::tuple<std::uint32_t, bool, std::vector<std::uint64_t>>;  // plans of a family that have equal parts
+  std::map<form, std::vector<model_part>> forms_;                            // of the family that is added
 
   std::mutex mutex_;  // of all below, and of the devices of plans
   std::condition_variable changed_;

@@ -3,11 +3,12 @@
 
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/configurator/planned_work.hpp>
+#include <chunkmem/configurator/trained_model.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/tier.hpp>
 #include <chunkmem/manager/manager.hpp>
-#include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/optimizer_kernel.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/pipeline/next_gradients.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
@@ -57,8 +58,39 @@ using replicated_model = sharded_model<Backend, Ranks, gradient::separate, place
   return {.gradients = plan.zero > 1, .parameters = plan.zero > 2};
 }
 
+/// The optimizer of a trainer without its arithmetic: it has the lists, and an update leaves all as it is.
+///
+///     planned_optimizer sgd{{.state_lists = 1, .state_bytes = 2}};
+///     m.use(sgd);
+class planned_optimizer {
+ public:
+  static constexpr std::string_view name = "planned";
+
+  /// @throws config_error   as trainer_traits::check
+  explicit planned_optimizer(const trainer_traits& trainer) : lists_{trainer.state_lists}, bytes_{trainer.state_bytes}
+  {
+    trainer.check();
+  }
+  [[nodiscard]] std::span<const list_spec> lists() const noexcept
+  {
+    static constexpr list_spec wide[] = {master_list, {"planned/1"}, {"planned/2"}, {"planned/3"}};
+    static constexpr list_spec half[] = {
+        master_list, {"planned/1", dtype::bfloat16}, {"planned/2", dtype::bfloat16}, {"planned/3", dtype::bfloat16}};
+    return std::span<const list_spec>{bytes_ == 4 ? wide : half}.first(1 + lists_);
+  }
+  void update(const optimizer::update_spans&, const optimizer::step_settings&) const noexcept {}
+
+  optimizer::step_progress progress;
+
+ private:
+  std::uint32_t lists_;
+  std::uint32_t bytes_;
+};
+
+static_assert(optimizer_kernel<planned_optimizer>);
+
 /// A rank of a plan without its arithmetic: it declares the weights of its stage, takes and gives back the bytes of
-/// each run, reads weights, writes gradients and takes steps of Adam, as the trainer of the plan does.
+/// each run, reads weights, writes gradients and takes steps of the optimizer, as the trainer of the plan does.
 ///
 /// So it needs what the trainer needs, to the byte, and its rehearsal tells how much that is. Weights and gradients
 /// have 16 bits, masters and moments 32. It runs with stage_runner too, on memory that is really there.
@@ -77,7 +109,11 @@ class planned_rank {
 
   /// Both outlive this. @param m   nothing is declared yet   @throws usage_error   something is
   planned_rank(Model& m, const planned_work& work, std::uint32_t stage)
-      : m_{m}, work_{work}, stage_{stage}, versions_{m, work.schedule.versions, dtype::bfloat16}
+      : m_{m},
+        work_{work},
+        stage_{stage},
+        optimizer_{work.trainer},
+        versions_{m, work.schedule.versions, dtype::bfloat16}
   {
     if constexpr (!has_replicas)
       if (work.schedule.gradient_sets > 1) next_.emplace(m, dtype::bfloat16);
@@ -87,7 +123,7 @@ class planned_rank {
       for (const std::uint64_t elements : work.tensors[part])  // replicas add parts up one by one
         weights.push_back(m.template add<bf16>({elements}, role::parameter, group_id{has_replicas ? part : 0}));
     }
-    m.use(adam_);
+    m.use(optimizer_);
   }
   planned_rank(const planned_rank&) = delete;
 
@@ -206,9 +242,9 @@ class planned_rank {
   optimizer::step_outcome step()
   {
     if constexpr (has_replicas)
-      return m_.step(adam_, {.skip_nonfinite = false});
+      return m_.step(optimizer_, {.skip_nonfinite = false});
     else
-      return optimizer::step(m_, adam_, {.skip_nonfinite = false});
+      return optimizer::step(m_, optimizer_, {.skip_nonfinite = false});
   }
 
   void begin_batch()
@@ -272,7 +308,7 @@ class planned_rank {
   Model& m_;
   const planned_work& work_;
   std::uint32_t stage_;
-  optimizer::adam adam_;
+  planned_optimizer optimizer_;
   pipeline::weight_versions<Model> versions_;
   std::optional<pipeline::next_gradients<Model>> next_;  // never with replicas
   std::map<std::uint32_t, std::vector<tensor<bf16>>> parts_;

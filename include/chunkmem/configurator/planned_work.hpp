@@ -37,6 +37,7 @@ struct planned_work {
   /// by stage: what a rank holds on its device beside all of this, from the begin to the end: of weights and gradients
   /// of 4 bytes those that chunks have not, which have 2 of each and masters
   std::vector<bytes> beside{};
+  trainer_traits trainer{};       ///< whose optimizer has the states
   pipeline::interruption stop{};  ///< ranks look at it before each step
 
   /// Of the boundaries between parts, as boundary_buffers wants them.
@@ -147,6 +148,7 @@ namespace detail {
                     .parts = {},
                     .chunk = {},
                     .beside = {},
+                    .trainer = model.trainer,
                     .stop = stop};
   work.chunk = planned_chunk(work.tensors, plan.replicas);
   bytes input = model.profile ? model.profile->input_of_row * plan.micro_batch

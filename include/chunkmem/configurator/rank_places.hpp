@@ -70,7 +70,9 @@ class group_places {
       return all;
     }
     const rank_placement fast_first = by_speed(in_order);
-    for (const rank_placement& it : {replicas_near(in_order), place_ranks(links_, transfers_, effort).best.places,
+    placement_effort best_alone = effort;
+    best_alone.finds_worst = false;
+    for (const rank_placement& it : {replicas_near(in_order), place_ranks(links_, transfers_, best_alone).best.places,
                                      fast_first, replicas_near(fast_first)})
       if (devices_type devices = devices_of(it); std::ranges::find(all, devices) == all.end())
         all.push_back(std::move(devices));

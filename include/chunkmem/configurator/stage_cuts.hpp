@@ -179,9 +179,8 @@ class streamed_stages {
       for (std::uint32_t replica = 0; replica < plan.replicas; ++replica)
         for (std::uint32_t member = 0; member < plan.tensor; ++member) {
           const cluster_node& node = whole.nodes[node_of[plan.devices[plan.rank(replica, stage, member)]]];
-          const run_seconds runs = units[unit].measured.empty()
-                                       ? units[unit].computing_on(node.kind, node.device_flops_per_second)
-                                       : units[unit].measured_on(node.kind).seconds;
+          const run_seconds runs = units[unit].measured.empty() ? units[unit].computing_on(node)
+                                                                : units[unit].measured_on(node.kind).seconds;
           slowest = std::max(slowest, runs.sum());
         }
       seconds[stage][unit + 1] = seconds[stage][unit] + slowest;

@@ -163,8 +163,9 @@ class batch_simulation {
 ///   units, one after the other.
 /// - Copies of a tied table on the first and the last stage add their gradients up before an update, each replica the
 ///   share that it updates.
-/// - Updates of states on the host take the longest of three: copies of gradients to the host, updates in its memory,
-///   which all ranks of a node share, and copies of weights back.
+/// - Updates take as much of Adam's time as they move of its bytes. Those of states on the host take the longest of
+///   three: copies of gradients to the host, updates in its memory, which all ranks of a node share, and copies of
+///   weights back.
 /// - Messages take the arithmetic of a device, as `cluster_node::message_work` says: sends and receives of each run,
 ///   sums and gathers. Under runs they make the runs longer. Sums behind the last run take the longer of both times.
 /// - With two versions, sums and updates run aside, in the slack. Gathers of ZeRO 3 take the stage's time.
@@ -353,8 +354,7 @@ class step_latency {
     const bool is_one_node = std::ranges::all_of(
         sharing, [&](std::uint32_t device) { return node_of_[device] == node_of_[sharing.front()]; });
     if (!part.measured_with_sums || !is_one_node) {
-      for (const std::uint32_t device : sharing)
-        take_slower(part.computing_on(node(device).kind, node(device).device_flops_per_second));
+      for (const std::uint32_t device : sharing) take_slower(part.computing_on(node(device)));
       const double adding = part.all_reduces * all_reduce(sharing, static_cast<double>(part.summed.count()), flows);
       slowest.forward += adding;
       slowest.backward_input += (plan.recomputes ? 2 : 1) * adding;
@@ -403,9 +403,10 @@ class step_latency {
                               std::uint32_t ranks) const
   {
     const cluster_node& it = node(device);
-    if (!plan.states_on_host) return parameters / it.device_updates_per_second;
+    const double updated = parameters * model_.trainer.update_over_adam();
+    if (!plan.states_on_host) return updated / it.device_updates_per_second;
     return std::max({model_.trainer.gradient_bytes * parameters / it.to_host_bytes_per_second,
-                     parameters * ranks / it.host_updates_per_second,
+                     updated * ranks / it.host_updates_per_second,
                      model_.trainer.weight_bytes * parameters / it.to_device_bytes_per_second});
   }
   /// Ranks of the plan on each node.
@@ -568,18 +569,18 @@ class step_latency {
 
   [[nodiscard]] pipeline::pass_seconds typical(const parallel_plan& plan, const std::vector<model_part>& parts) const
   {
-    double flops = 0;
-    std::map<std::string_view, double> kinds;  // the share of devices
+    std::map<std::string_view, std::pair<const cluster_node*, std::uint32_t>> kinds;  // and how many devices
     for (const std::uint32_t device : plan.devices) {
-      flops += node(device).device_flops_per_second;
-      kinds[node(device).kind] += 1.0 / static_cast<double>(plan.devices.size());
+      auto& [there, count] = kinds[node(device).kind];
+      there = &node(device);
+      ++count;
     }
-    flops /= static_cast<double>(plan.devices.size());
-    if (parts.front().measured.empty()) kinds = {{"", 1.0}};  // the work of a mean device
     pipeline::pass_seconds seconds{.forward = 0, .backward_input = 0, .backward_weight = 0};
     for (const model_part& it : parts)
-      for (const auto& [kind, share] : kinds) {
-        const run_seconds runs = it.measured.empty() ? it.computing_on(kind, flops) : it.measured_on(kind).seconds;
+      for (const auto& [kind, found] : kinds) {
+        const auto& [there, count] = found;
+        const double share = count / static_cast<double>(plan.devices.size());
+        const run_seconds runs = it.measured.empty() ? it.computing_on(*there) : it.measured_on(kind).seconds;
         seconds.forward += share * runs.forward / plan.stages;
         seconds.backward_input += share * runs.backward_input / plan.stages;
         seconds.backward_weight += share * runs.backward_weight / plan.stages;
