@@ -71,13 +71,16 @@ void* peer_pool(unsigned threads)
 }
 
 /// One step of AdamW. Without a master a value of 16 bits is rounded by random bits, or to nearest.
-void peer_adam(void* pool, const peer_arrays* all, std::uint32_t step, bool rounds_to_nearest)
+/// @param with_avx2   by the loops for AVX2, also where the processor has more
+void peer_adam(void* pool, const peer_arrays* all, std::uint32_t step, bool rounds_to_nearest, bool with_avx2)
 {
   constexpr cm::dtype types[] = {cm::dtype::float32, cm::dtype::bfloat16, cm::dtype::float16};
   const cm::dtype value_type = types[all->value_type];
   const cm::dtype moment_type = types[all->moment_type];
   opt::adam kernel{{.weight_decay = 0.01F},
-                   {.moments = moment_type, .masters = all->master != nullptr || value_type == cm::dtype::float32}};
+                   {.moments = moment_type,
+                    .masters = all->master != nullptr || value_type == cm::dtype::float32,
+                    .instructions = with_avx2 ? opt::instruction_set::avx2 : opt::best_instruction_set()}};
   const opt::step_settings settings{1e-3F, step};
   auto& workers = *static_cast<opt::thread_pool*>(pool);
   opt::parameter_bytes bytes{.value = static_cast<std::byte*>(all->value),
