@@ -31,7 +31,7 @@ inline constexpr published_plan table[] = {{"1.7B", 24, 2304, 24, 1, 1, 32, 512,
                                            {"529.6B", 128, 20480, 105, 8, 35, 2520, 2520, 1, 3, 163},
                                            {"1008.0B", 160, 25600, 128, 8, 64, 3072, 3072, 1, 1, 163}};
 
-inline constexpr double vocabulary = 51'200, sequence = 2'048;
+inline constexpr double vocabulary = 51'200, row_tokens = 2'048;
 
 [[nodiscard]] inline chunkmem::configurator::trained_model model_of(const published_plan& it)
 {
@@ -42,8 +42,8 @@ inline constexpr double vocabulary = 51'200, sequence = 2'048;
                                                 .ffn = 4 * it.hidden,
                                                 .vocabulary = static_cast<std::uint64_t>(vocabulary),
                                                 .embedding = it.hidden,
-                                                .positions = static_cast<std::uint64_t>(sequence),
-                                                .sequence = static_cast<std::uint64_t>(sequence)},
+                                                .positions = static_cast<std::uint64_t>(row_tokens),
+                                                .sequence = static_cast<std::uint64_t>(row_tokens)},
           chunkmem::configurator::trainer_traits{.gradient_bytes = 4, .fuses_attention = false}};
 }
 

@@ -37,8 +37,8 @@ using namespace published_plans;
 double teraflops_of(const published_plan& it, double seconds)
 {
   const auto h = static_cast<double>(it.hidden), l = static_cast<double>(it.layers);
-  const double flops =
-      96 * static_cast<double>(it.rows) * sequence * l * h * h * (1 + sequence / (6 * h) + vocabulary / (16 * l * h));
+  const double flops = 96 * static_cast<double>(it.rows) * row_tokens * l * h * h *
+                       (1 + row_tokens / (6 * h) + vocabulary / (16 * l * h));
   return flops / seconds / it.devices * 1e-12;
 }
 

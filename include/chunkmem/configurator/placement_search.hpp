@@ -126,6 +126,7 @@ class placement_annealing {
     const auto boundary = static_cast<double>(plan_.boundary.count());
     const double piece = static_cast<double>(plan_.gradients.count()) / plan_.replicas;
     for (std::uint32_t rank = 0; rank < plan_.stages * plan_.replicas; ++rank) {
+      effort_.stop.look();
       const auto seconds_to = [&](std::uint32_t node) {
         double seconds = 0;
         if (rank % plan_.stages > 0)
