@@ -85,8 +85,13 @@ awk 'NR == FNR { rate[FNR - 1] = $1; next }
   --plans "$folder/plans" >"$folder/configured.txt"
 sed -n '/step \[s\]/,/^$/p' "$folder/configured.txt" | awk '$1 ~ /^[0-9]/ {
     words = $0; for (word = 1; word < 6; ++word) sub(/^ *[^ ]+( [KMG]iB| B)?/, "", words); sub(/^ */, "", words)
-    print ++number, $1, words }' >"$folder/all.txt"
+    print ++number, $1, words }' >"$folder/found.txt"
+# Files of plans are numbered with all others. gpt trains plans that leave no device idle.
+grep -E '(1 stage x 4|2 stages x 2|4 stages x 1) replica' "$folder/found.txt" >"$folder/whole.txt"
+awk '{ $1 = NR; print }' "$folder/whole.txt" >"$folder/all.txt"
 plans=$(wc -l <"$folder/all.txt")
+echo "plans: $(wc -l <"$folder/found.txt"), with all four nodes: $plans, of which the first one is number" \
+  "$(head -1 "$folder/whole.txt" | cut -d " " -f 1)"
 # The best ten, and 30 others by a linear congruential generator.
 awk -v plans="$plans" -v seed="$seed" 'BEGIN {
   for (plan = 1; plan <= 10 && plan <= plans; ++plan) print plan
@@ -97,8 +102,9 @@ awk -v plans="$plans" -v seed="$seed" 'BEGIN {
 
 # trains PLAN: writes its number, its seconds, and its last loss
 trains() {
+  number=$(sed -n "$1p" "$folder/whole.txt" | cut -d ' ' -f 1)
   # shellcheck disable=SC2086
-  on_nodes "$programs/gpt" $model --threads 1 --plan "$folder/plans/$1.plan" --cluster "$folder/cluster.json" --steps $steps \
+  on_nodes "$programs/gpt" $model --threads 1 --plan "$folder/plans/$number.plan" --cluster "$folder/cluster.json" --steps $steps \
     >"$folder/trained.txt"
   [ "$(rates $steps "$folder/trained.txt" | wc -l)" -eq $((steps - 3)) ] || {
     echo "FAILED: plan $1 was not trained"

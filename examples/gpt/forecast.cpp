@@ -60,17 +60,21 @@ using chunkmem::configurator::cluster;
   for (std::uint32_t from = 0; from < nodes; ++from)
     for (std::uint32_t to = 0; to < nodes; ++to)
       if (from != to) latencies.push_back(whole.links(from, to).latency);
+  // The longest of measured latencies is a pause of a process, and no trait of a link.
+  const double latency = median(latencies);
+  cluster typical = whole;
+  for (std::uint32_t from = 0; from < nodes; ++from)
+    for (std::uint32_t to = 0; to < nodes; ++to) typical.links(from, to).latency = latency;
   const std::vector<std::uint32_t> ranks = whole.nodes_of_ranks();
-  port_flows flows{whole};
+  port_flows flows{typical};
   flows.add(ranks, sum_route::direct);
-  const double start = flows.gather_seconds(ranks, 0, sum_route::direct);
   constexpr double each = 1 << 20;  // bytes that a rank sends to each other rank
-  const double moved = flows.gather_seconds(ranks, each * nodes, sum_route::direct) - start;
+  const double moved = flows.gather_seconds(ranks, each * nodes, sum_route::direct) - latency;
   network_costs made{.of_node = 1, .nodes = nodes, .way = network_costs::route::direct};
   made.work = {.seconds_per_message = median(of_message), .seconds_per_byte = median(of_byte)};
   made.network_bytes_per_second = each * (nodes - 1) / moved;
-  made.network_nanoseconds = static_cast<std::uint64_t>(start * 1e9);
-  made.start_nanoseconds = static_cast<std::uint64_t>(median(latencies) * 1e9 * std::ceil(std::log2(nodes)));
+  made.network_nanoseconds = static_cast<std::uint64_t>(latency * 1e9);
+  made.start_nanoseconds = static_cast<std::uint64_t>(latency * 1e9 * std::ceil(std::log2(nodes)));
   return made;
 }
 

@@ -10,9 +10,9 @@ namespace gpt {
 /// Says how long a step of a rank is expected to take on the cluster of `--forecast`, a rank on each node.
 ///
 /// The trainer runs as it would over the ranks, on virtual clocks: the same plan of activations, decisions and order of
-/// work. Gathers and sums share links and ports as in plans of `configure`, and the slowest rank paces them. Messages
-/// have the median work of the file, and take the time of the thread that computes. Not modelled: ranks that compute
-/// more slowly than the first one, and processors that ranks share.
+/// work. Gathers and sums share links and ports as in plans of `configure`: the slowest rank paces them. Messages
+/// have the median latency and work of the file, and take the time of the thread that computes. Not modelled: ranks
+/// slower than the first one, and processors that ranks share.
 /// @return   what the program exits with
 /// @throws problem   a cluster that has nodes of several devices or of one node; a training that does not fit; a build
 ///   without JSON
