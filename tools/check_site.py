@@ -4,9 +4,10 @@
 
     python3 tools/check_site.py <folder of HTML> [page...]
 
-A search for each of a dozen usual words has to give the right page first. Each page is opened 1280 and 390 pixels wide: light at the one width, dark at the other. A page that scrolls sideways and an error
-on the console are told with the page, the width and the widest element; the status is then 1. Wants selenium, Chromium
-and its driver (Debian: chromium chromium-driver); CHROMIUM and CHROMEDRIVER may name them.
+A search for each of a dozen usual words has to give the right section first. Each page is opened 1280 and 390 pixels
+wide: light at the one width, dark at the other. A page that scrolls sideways and an error on the console are told with
+the page, the width and the widest element; the status is then 1. Wants selenium, Chromium and its driver (Debian:
+chromium chromium-driver); CHROMIUM and CHROMEDRIVER may name them.
 """
 
 import os
@@ -17,21 +18,22 @@ import time
 import urllib.parse
 
 WIDTHS = (1280, 390)
-# What readers search for, and the page that has to come first.
+# What readers search for, and the section that has to come first.
 SEARCHES = {
     "sgd": "docs/recipes.html#sgd",
-    "schedule": "docs/recipes.html",
-    "clip": "docs/recipes.html",
-    "resume": "docs/recipes.html",
-    "offload": "README.html",
+    "schedule": "docs/recipes.html#a-learning-rate-schedule",
+    "clip": "docs/recipes.html#gradient-clipping",
+    "resume": "docs/recipes.html#save-and-resume",
+    "offload": "README.html#beside-other-libraries",
     "gradient accumulation": "docs/recipes.html#gradient-accumulation",
-    "out of memory": "docs/errors.html",
-    "ranks": "docs/ranks.html",
+    "out of memory": "docs/errors.html#errors",
+    "ranks": "docs/ranks.html#on-several-ranks",
     "evaluation": "docs/recipes.html#evaluation",
-    "hugging face": "docs/checkpoints.html",
+    "hugging face": "docs/checkpoints.html#files-of-other-trainers",
     "lora": "docs/recipes.html#lora",
-    "custom kernel": "docs/recipes.html",
+    "custom kernel": "docs/recipes.html#a-kernel-of-your-own",
 }
+SECTION = "const it = document.getElementById(arguments[0]); return it && it.closest('section') ? it.closest('section').id : '';"
 WIDEST = """
 const room = document.documentElement.clientWidth;
 const hidden = (it) => { for (let at = it.parentElement; at; at = at.parentElement) {
@@ -82,12 +84,17 @@ def look_at(window, page, name):
 
 
 def search(window, top, words):
-    """@return the address of the first result, as from the start page; empty where nothing is found"""
+    """@return the page and the section of the first result, as from the start page; empty where nothing is found"""
     window.get((top / "search.html").as_uri() + "?q=" + urllib.parse.quote_plus(words))
     for _ in range(100):
         first = window.execute_script("const it = document.querySelector('#search-results ul.search li a'); return it ? it.href : null;")
         if first:
-            return first.split("?")[0].removeprefix(top.as_uri() + "/") + (("#" + first.split("#")[1]) if "#" in first and "?" in first else "")
+            address, _, place = first.partition("#")
+            page = address.partition("?")[0].removeprefix(top.as_uri() + "/")
+            if not place:
+                return page
+            window.get((top / page).as_uri())
+            return f"{page}#{window.execute_script(SECTION, place)}"
         time.sleep(0.1)
     return ""
 
@@ -104,7 +111,7 @@ def main(arguments):
         troubles = [trouble for page in pages for trouble in look_at(window, page, page.relative_to(top))]
         for words, wanted in SEARCHES.items() if not arguments[1:] else ():
             first = search(window, top, words)
-            if not first.startswith(wanted):
+            if first != wanted:
                 troubles.append(f"a search for '{words}' gives {first or 'nothing'} first, not {wanted}")
     finally:
         window.quit()

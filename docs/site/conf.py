@@ -17,15 +17,18 @@ release = version = version_line.group(1)
 top = pathlib.Path(os.environ["CHUNKMEM_TOP"])
 commit = subprocess.run(["git", "-C", top, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
 
-# Words that readers search for, and the heading that they look for where its own words are others.
+# Words that readers search for, and the heading that they look for: it comes first, before pages that have the word more often.
 SEARCHED_WORDS = {
     "README": {"Beside other libraries": "offload, ZeRO-Offload, DeepSpeed, FSDP"},
     "docs/checkpoints": {"Files of other trainers": "Hugging Face, safetensors"},
     "docs/errors": {"Errors": "out of memory, OOM"},
-    "docs/ranks": {"*": "ranks, data parallel, ZeRO"},
+    "docs/ranks": {"On several ranks": "ranks, data parallel, ZeRO"},
     "docs/recipes": {
+        "SGD": "SGD",
         "A learning-rate schedule": "schedule, scheduler, warm-up",
-        "Gradient accumulation": "micro-batches",
+        "Gradient accumulation": "gradient accumulation, micro-batches",
+        "Evaluation": "evaluation, validation",
+        "LoRA": "LoRA",
         "Gradient clipping": "clip, clip_grad_norm",
         "Save and resume": "resume",
         "A kernel of your own": "custom kernel, custom optimizer",
@@ -82,9 +85,8 @@ def repair_links(app, docname, source):
         parts[at] = re.sub(r"(?<!!)\[([^\]\[]*)\]\(([^)\s]+)\)", unlink, parts[at])
     source[0] = "".join(parts)
     for heading, words in SEARCHED_WORDS.get(docname, {}).items():
-        line = r"^#+ .*$" if heading == "*" else "^#+ " + re.escape(heading) + "$"
-        entries = "\n\n```{index} " + words.replace(", ", "\n```\n```{index} ") + "\n```\n"
-        source[0], count = re.subn(line, lambda found: found.group(0) + entries, source[0], count=1, flags=re.M)
+        entries = "\n\n```{index} ! " + words.replace(", ", "\n```\n```{index} ! ") + "\n```\n"
+        source[0], count = re.subn("^#+ " + re.escape(heading) + "$", lambda found: found.group(0) + entries, source[0], count=1, flags=re.M)
         if count != 1:
             raise ValueError(f"{docname} has no heading '{heading}', which conf.py names")
     if docname == "index":
