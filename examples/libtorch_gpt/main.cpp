@@ -21,6 +21,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <fstream>
 #include <string>
 
 namespace {

@@ -14,8 +14,10 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <limits>
 #include <ostream>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>

@@ -12,6 +12,9 @@
 #include "usual_node.hpp"
 
 #include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace port_flows_test {
 
