@@ -26,7 +26,7 @@ inline void erase_line(std::FILE* out) noexcept
   if (is_terminal(out)) std::fputs("\r\x1b[K", out);
 }
 
-/// The part of a line that a terminal shows in one row, since a line that wraps cannot be written over. A pipe takes all.
+/// The part of a line that a terminal shows in one row: a line that wraps cannot be written over. A pipe takes it all.
 [[nodiscard]] inline std::string_view fitting(std::FILE* out, std::string_view line) noexcept
 {
   winsize room{};
