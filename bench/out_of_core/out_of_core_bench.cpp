@@ -80,9 +80,12 @@ void print(const job& it, const variant& how, const measured& got, double bound)
   };
   std::printf("  %-9s %.4f s", how.name, got.seconds);
   if (bound > 0) std::printf(", %.3f of the bound", got.seconds / bound);
-  std::printf(" (wall %.4f s); busy: copies up %.2f, down %.2f, network %.2f; %llu divergences, %llu clean starts\n",
-              got.wall_seconds, busy(got.up), busy(got.down), got.port_busy / got.seconds,
-              static_cast<unsigned long long>(got.divergences), static_cast<unsigned long long>(got.clean_starts));
+  std::printf(
+      " (wall %.4f s); busy: copies up %.2f, down %.2f, network %.2f; %llu divergences, %llu clean starts, "
+      "%llu plans\n",
+      got.wall_seconds, busy(got.up), busy(got.down), got.port_busy / got.seconds,
+      static_cast<unsigned long long>(got.divergences), static_cast<unsigned long long>(got.clean_starts),
+      static_cast<unsigned long long>(got.plans));
   std::fflush(stdout);
 }
 

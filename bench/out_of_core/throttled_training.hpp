@@ -255,6 +255,7 @@ struct measured {
   double port_busy = 0;  ///< of a step of rank 0
   std::uint64_t divergences = 0;
   std::uint64_t clean_starts = 0;
+  std::uint64_t plans = 0;
   std::vector<support::agent_wait> compute_waits;  ///< of rank 0, all measured steps
   std::vector<support::agent_wait> caller_waits;
 };
@@ -344,6 +345,7 @@ struct throttled_rank {
     all.port_busy = std::chrono::duration<double>{sent}.count() / steps;
     all.divergences = after.divergences - before.divergences;
     all.clean_starts = after.clean_starts - before.clean_starts;
+    all.plans = after.replans - before.replans;
     const auto rest = [](const auto& from, std::size_t first) {
       return std::vector<support::agent_wait>(from.begin() + static_cast<std::ptrdiff_t>(first), from.end());
     };

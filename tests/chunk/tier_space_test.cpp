@@ -194,7 +194,7 @@ TEST_CASE("loads take the frame that is free the longest, chunks without bytes t
       const bool in_use = dice.one_in(2);
       pool.give(frame_id{taken[which]}, 1);
       order.freed(frame_id{taken[which]}, in_use, now);
-      CHECK(order.since(frame_id{taken[which]}) == now);
+      CHECK(order.since(frame_id{taken[which]}, 1) == now);
       free.push_back({taken[which], now, in_use});
       taken.erase(taken.begin() + static_cast<std::ptrdiff_t>(which));
     }
@@ -207,7 +207,7 @@ TEST_CASE("above a border at most 64 frames are passed over, then the highest be
   pool.reset(200);
   free_frame_order order;
   order.reset(pool);
-  CHECK(order.since(frame_id{149}) == 0);
+  CHECK(order.since(frame_id{149}, 1) == 0);
   CHECK(order.for_load(pool, 150) == frame_id{149});
   CHECK(order.for_claim(pool, 10) == frame_id{9});
   CHECK(order.for_load(pool, 0) == frame_id::none);
@@ -236,6 +236,8 @@ TEST_CASE("a load takes the run that is free the longest, a chunk without bytes 
   CHECK(order.run(pool, UINT32_MAX, 2, true) == frame_id{2});
   CHECK(order.run(pool, UINT32_MAX, 2, false) == frame_id{4});
   CHECK(order.run(pool, 4, 2, false) == frame_id{2});  // below a border
+  CHECK(order.since(frame_id{2}, 2) == 3);
+  CHECK(order.since(frame_id{2}, 4) == 5);
   pool.take(frame_id{2}, 4);
   CHECK(order.run(pool, 5, 2, false) == frame_id{0});  // in use, and the only one
   CHECK(order.run(pool, 1, 2, false) == frame_id::none);

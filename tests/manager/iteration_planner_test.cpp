@@ -311,6 +311,58 @@ TEST_CASE("stays that find no frames at once take those of a run, and the plan s
   CHECK(taken > 5);
 }
 
+TEST_CASE("a plan that leaves frames open repeats those of its runs, and few of its records make a plan in each step",
+          "[manager]")
+{
+  int chains = 0;
+  int settled = 0;
+  int settled_by_rules_alone = 0;
+  for (std::uint64_t seed = 1; seed <= 800; ++seed) {
+    support::dice dice{seed};
+    conformance::demand_run run;
+    const support::iteration_traits traits{
+        .entries = dice.between(4, 60), .longest_chunk = dice.between(2, 3), .drops = false};
+    if (!conformance::roll_demand(seed, traits, false, run)) continue;
+    const access_record& record = run.iteration.record;
+    const tier_space& device = run.start.space(tier::device);
+    transfer::retention_request request{record,
+                                        run.iteration.chunk_of_slot,
+                                        run.start.table().all(),
+                                        run.start.table().live(),
+                                        bytes{device.frame_bytes()},
+                                        bytes{device.capacity()},
+                                        bytes{run.start.space(tier::host).capacity()}};
+    request.finds_places = false;
+    transfer::planned policy;
+    const transfer::iteration_plan open = policy.retain(request);
+    if (open.retained_until.empty()) continue;
+    // as iteration_planner::make does for a plan without frames
+    constexpr std::uint32_t most_plans = 64;
+    const auto plans_until_repeated = [&](bool repeats) {
+      retained_run trial;
+      chunk_table start = run.start.table();
+      sequence<std::uint32_t> frames;
+      for (std::uint32_t plans = 1; plans < most_plans; ++plans) {
+        const bool in_frames = repeats && plans > planned_iteration::free_tries;
+        trial.start(start, open, in_frames ? std::span<const std::uint32_t>{frames} : std::span<const std::uint32_t>{},
+                    {.takes_given_up = plans <= planned_iteration::given_up_tries, .finds_frames = true});
+        if (!trial.run(record, run.iteration.chunk_of_slot) || trial.state().table().same_places(start)) return plans;
+        frames.assign(trial.frames());
+        start = trial.state().table();
+      }
+      return most_plans;
+    };
+    const std::uint32_t by_rules_alone = plans_until_repeated(false);
+    if (by_rules_alone <= planned_iteration::free_tries) continue;
+    ++chains;
+    settled += plans_until_repeated(true) < most_plans ? 1 : 0;
+    settled_by_rules_alone += by_rules_alone < most_plans ? 1 : 0;
+  }
+  CHECK(chains > 100);
+  CHECK(settled * 5 > chains * 4);
+  CHECK(settled_by_rules_alone * 5 < chains);
+}
+
 TEST_CASE("plans for other starts are found again, the one left longest ago is given up first", "[manager]")
 {
   const auto start = [](std::uint32_t first) {

@@ -142,8 +142,14 @@ class free_frame_order {
     unlink(index_of(frame));
     append(index_of(frame), in_use ? after_use : at_once, now);
   }
-  /// When a free frame became free. @pre   it is free
-  [[nodiscard]] std::uint64_t since(frame_id frame) const noexcept { return links_[index_of(frame)].time - 1; }
+  /// When the last frame of a run became free. @pre   all of them are free
+  [[nodiscard]] std::uint64_t since(frame_id first, std::uint32_t count) const noexcept
+  {
+    std::uint64_t last = 0;
+    for (frame_id frame = first; frame < first + count; frame = frame + 1)
+      last = std::max(last, links_[index_of(frame)].time - 1);
+    return last;
+  }
 
   /// A free frame below `border` for a chunk that is loaded. None where there is none.
   [[nodiscard]] frame_id for_load(const frame_pool& pool, std::uint32_t border) noexcept

@@ -319,7 +319,8 @@ class chunk_cache {
     chunk& chunk_state = table_[id];
     if (chunk_state.has_frames(tier::device) || chunk_state.live == 0) return false;
     if (!chunk_state.is_valid(tier::host) || chunk_state.writers > 0) return false;
-    if (first == frame_pool::none && chunk_state.frames == 1) first = make_expendable_room(border, UINT64_MAX, mover);
+    if (first == frame_pool::none && chunk_state.frames == 1)
+      first = make_expendable_room(1, border, UINT64_MAX, mover);
     if (first == frame_pool::none || !clear_window(first, chunk_state.frames, id, mover)) return false;
     occupy(id, first, true, mover);
     chunk_state.next_use = index_of(next_use);
@@ -531,7 +532,14 @@ class chunk_cache {
     const tier_space& device = space(tier::device);
     frame_id first = frame_pool::none;
     if constexpr (bounded_eviction<Eviction>)
-      if (orders_by_age()) first = free_order_.run(device.pool(), candidates_.border(now), count, loads);
+      if (const std::uint32_t border = candidates_.border(now); orders_by_age()) {
+        if (const frame_id own = preferred_window(count, border, now, mover); own != frame_pool::none) return own;
+        first = free_order_.run(device.pool(), border, count, loads);
+        if (first != frame_pool::none && loads && takes_given_up())
+          if (const frame_id older = make_expendable_room(count, border, free_order_.since(first, count), mover);
+              older != frame_pool::none)
+            return older;
+      }
     if (first == frame_pool::none) first = device.pool().lowest(count);
     if (first != frame_pool::none) return first;
     candidates_.rank(now, table_.all(), [&](chunk_id victim) {
@@ -577,12 +585,10 @@ class chunk_cache {
   {
     const frame_pool& pool = space(tier::device).pool();
     const std::uint32_t border = candidates_.border(now);
-    if (const frame_id own{candidates_.policy().preferred(now)};
-        index_of(own) < border && clear_window(own, 1, chunk_id::none, mover))
-      return own;
+    if (const frame_id own = preferred_window(1, border, now, mover); own != frame_pool::none) return own;
     if (const frame_id first = free_frame_below(border, loads); first != frame_pool::none) {
       if (!loads || !takes_given_up()) return first;
-      const frame_id older = make_expendable_room(border, free_order_.since(first), mover);
+      const frame_id older = make_expendable_room(1, border, free_order_.since(first, 1), mover);
       return older != frame_pool::none ? older : first;
     }
     chunk_id victim = chunk_id::none;
@@ -602,16 +608,28 @@ class chunk_cache {
     return pool.lowest(1);
   }
 
-  /// The frame below `border` of the chunk that the plan gives up and that was let go of first, if that was before this
-  /// time. Where there is none, none, and nothing was evicted.
+  /// The frames that the plan would like for a chunk that comes now, free now; none where they cannot be cleared.
   template <cache_mover Mover>
-  frame_id make_expendable_room(std::uint32_t border, std::uint64_t before, Mover& mover)
+  frame_id preferred_window(std::uint32_t count, std::uint32_t border, access_index now, Mover& mover)
+  {
+    const frame_id own{candidates_.policy().preferred(now)};
+    const bool is_below = index_of(own) < border && count <= border - index_of(own);
+    return is_below && clear_window(own, count, chunk_id::none, mover) ? own : frame_pool::none;
+  }
+
+  /// The first frame, below `border`, of the chunk of `count` frames that the plan gives up and that was let go of
+  /// first, if that was before this time. Of several frames only a gathered chunk counts: it leaves without a copy.
+  /// Where there is none, none, and nothing was evicted.
+  template <cache_mover Mover>
+  frame_id make_expendable_room(std::uint32_t count, std::uint32_t border, std::uint64_t before, Mover& mover)
   {
     chunk_id victim = chunk_id::none;
     candidates_.rank(access_index::none, table_.all(), [&](chunk_id id) {
       if (!candidates_.gives_up(id) || candidates_.released(id) >= before) return true;
-      if (table_[id].frames == 1 && index_of(table_[id].first_frame[tier::device]) < border && can_leave(table_[id]))
-        victim = id;
+      const chunk& chunk_state = table_[id];
+      const bool is_below = index_of(chunk_state.first_frame[tier::device]) + count <= border;
+      const bool may_go = chunk_state.frames == count && (count == 1 || chunk_state.is_derived());
+      if (may_go && is_below && can_leave(chunk_state)) victim = id;
       return victim != chunk_id::none;
     });
     if (victim == chunk_id::none) return frame_pool::none;
@@ -644,7 +662,7 @@ class chunk_cache {
     if (index_of(first) >= device.frames() || count > device.frames() - index_of(first)) return false;
     for (frame_id frame = first; frame < first + count; frame = frame + 1)
       if (const chunk_id who = device.occupant(frame);
-          who != tier_space::free_frame && who != coming && !is_given_up(who))
+          who != tier_space::free_frame && who != coming && !is_given_up(who, count))
         return false;
     for (frame_id frame = first; frame < first + count; frame = frame + 1)
       if (const chunk_id who = device.occupant(frame); table_.has(who) && !leaves(who, mover)) return false;
@@ -666,13 +684,14 @@ class chunk_cache {
            (chunk_state.wanted_below() && chunk_state.first_frame[tier::host] != chunk::nowhere);
   }
 
-  /// A plan gives this chunk up, and it can leave. No other policy gives chunks up. A chunk of several frames is given
-  /// up only where the plan has frames for all chunks.
-  [[nodiscard]] bool is_given_up(chunk_id id) const noexcept
+  /// A plan gives this chunk up, and it can leave for one of `count` frames. No other policy gives chunks up. Where the
+  /// plan does not have frames for all chunks, a chunk of several frames leaves for one of as many frames alone.
+  [[nodiscard]] bool is_given_up(chunk_id id, std::uint32_t count = 1) const noexcept
   {
     if constexpr (!bounded_eviction<Eviction>)
       return false;
-    else if (!table_.has(id) || (table_[id].frames != 1 && !candidates_.policy().has_places()))
+    else if (!table_.has(id) ||
+             (table_[id].frames != 1 && table_[id].frames != count && !candidates_.policy().has_places()))
       return false;
     else
       return table_[id].next_use == access_record::never && can_leave_now(table_[id]);

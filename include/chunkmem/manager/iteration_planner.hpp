@@ -481,6 +481,7 @@ class iteration_planner {
       if (!wanted.retained_until.empty()) {  // an empty plan would take the room that reserve_search() made
         const bool finds_places = !wanted.places.empty();
         const std::uint64_t least = long_trial.counted * (wanted.bound_bytes / device.frame_bytes());
+        const bool gives_up_stays = long_trial.counted * (wanted.moved_bytes / device.frame_bytes()) > least;
         planned.keep(std::move(wanted));
         std::uint64_t moved = frames_moved(planned, now, record, chunk_of_slot);
         request.again = true;
@@ -489,7 +490,7 @@ class iteration_planner {
           moved = try_other(planned, now, record, chunk_of_slot, transfer_.retain(request), moved);
           request.delays_loads = true;
         }
-        if (finds_places && moved > least) {  // stays may have been given up for their frames
+        if (finds_places && (moved > least || gives_up_stays)) {  // for the frames of stays
           request.finds_places = false;
           moved =
               std::min(moved, try_frames_of_run(planned, now, record, chunk_of_slot, transfer_.retain(request), moved));
@@ -560,9 +561,10 @@ class iteration_planner {
     return best.moved;
   }
 
-  /// Runs a plan that leaves frames open. Where that moves less than `than`, the stays and the frames of its last run
-  /// are kept: a plan with frames ends where it began sooner than one that finds them. Where chunks change frames from
-  /// run to run, so that this would move more than 1 % more, the open plan is kept.
+  /// Runs a plan that leaves frames open. Where that moves no more than `than`, the stays and the frames of its last
+  /// run are kept. A run takes frames by age, so its copies begin earlier than those of a plan that takes the lowest
+  /// frames. A plan with frames ends where it began sooner than one that finds them. Where chunks change frames from
+  /// run to run, so that this would move more than 1 % more, the open plan is kept, if it moves less than `than`.
   /// @return   frames that the kept plan moves; impossible: nothing was changed
   [[nodiscard]] std::uint64_t try_frames_of_run(planned_iteration& planned, const chunk_cache<Eviction>& now,
                                                 const access_record& record,
@@ -573,13 +575,14 @@ class iteration_planner {
     const std::uint64_t frame = now.space(tier::device).frame_bytes();
     const way_tried anywhere =
         try_anywhere(open, now, record, chunk_of_slot, long_trial.counted * (open.moved_bytes / frame));
-    if (anywhere.moved >= than) return impossible;
+    if (anywhere.moved > than) return impossible;
     retained_.start(now.table(), open, {}, anywhere.ways);
     (void)retained_.frames_moved(record, chunk_of_slot, long_trial);
     const transfer::iteration_plan& seen =
         policy_retention_.in_frames(record, chunk_of_slot, retained_.log().moves(), retained_.began_in(), open);
     const way_tried found = try_ways(now, record, chunk_of_slot, seen, {.by_age = anywhere.ways.by_age}, long_trial);
-    const bool in_frames = found.moved < than && found.moved <= anywhere.moved + anywhere.moved / 100;
+    const bool in_frames = found.moved <= than && found.moved <= anywhere.moved + anywhere.moved / 100;
+    if (!in_frames && anywhere.moved == than) return impossible;
     const way_tried& best = in_frames ? found : anywhere;
     planned.keep(in_frames ? seen : open);
     planned.ways = best.ways;

@@ -32,7 +32,7 @@ namespace transfer {
 /// - Some chunks live on the device alone where the host has no room for every chunk.
 /// - Where some chunks have several frames, the plan also says in which frames each chunk lies; see stay_frames. Where
 ///   stays were given up for that, the manager also runs the plan without frames, and takes the frames of that run if
-///   it moves fewer bytes.
+///   it moves no more bytes: they are chosen by age, so that copies wait for fewer frames.
 /// - A copy starts as soon as its chunk is ready and its frames are free.
 /// - A load takes the frame that is free, or was given up by the plan, the longest. A chunk without bytes takes a frame
 ///   whose bytes an agent may still copy, or add over ranks, only where there is no other.
@@ -42,8 +42,7 @@ namespace transfer {
 ///   early_loads.
 ///
 /// Good where an iteration repeats. Poor where every iteration is another one, since every record is solved anew.
-/// Cost: one solution for each record, see retention_solution, and a second one where the first gave up stays for their
-/// frames; nothing while a plan is followed.
+/// Cost: one solution for each record, see retention_solution; nothing while a plan is followed.
 class planned {
  public:
   using policy_kind = transfer_kind;
