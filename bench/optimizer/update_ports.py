@@ -12,6 +12,7 @@ AVX-512. Nothing is run, so the processor at hand does not matter.
 import argparse
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -61,6 +62,9 @@ def main():
     options.add_argument("--mca", default="llvm-mca-16")
     options.add_argument("--processors", nargs="+", default=["znver3", "znver4", "skylake-avx512"])
     chosen = options.parse_args()
+    for program in (chosen.compiler, chosen.mca, "objdump"):
+        if shutil.which(program) is None:
+            raise SystemExit(f"{program} is not there (see --help, and the head of this file)")
     with tempfile.TemporaryDirectory() as folder:
         program = pathlib.Path(folder, "program")
         subprocess.run([chosen.compiler, "-std=c++20", "-O2", "-g0", "-pthread", "-I", ROOT / "include",

@@ -7,8 +7,10 @@
 All contestants work on the same arrays in one process. The arrays are cut into parts of 2^22 elements: the contestants of
 a row take the next parts in an order by chance, so that what they have to do with memory is of one moment, and a ratio is the median
 of such moments. One thread is timed by its own time on the processor, which other programs change little; several are timed by
-the clock. Printed are the best and the median time of each in nanoseconds for each element, and the load of the
-machine. With --avx2, all contestants use AVX2 alone, whatever the processor has, and figures have the ending _avx2. 2^20 elements are one part, which is in the cache. Figures that name a peer need both of them. Peers:
+the clock, so their figures want an idle machine: on a busy one take --threads 1, and the record says so. Printed are the
+best and the median time of each in nanoseconds for each element, and the load of the machine. With --avx2, all contestants
+use AVX2 alone, whatever the processor has, and figures have the ending _avx2. 2^20 elements are one part, which is in the
+cache. Figures that name a peer need both of them. Peers:
 PyTorch (pip install torch), and DeepSpeed's own source, which is compiled here:
 
     pip download deepspeed==0.15.4 --no-deps --no-binary :all: --no-build-isolation; tar xf deepspeed-*.tar.gz
@@ -34,7 +36,7 @@ from figures import figure, report
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 AVX2 = "--avx2" in sys.argv[1:]
-COMMAND = "python3 bench/peers/adam.py --deepspeed FOLDER" + (" --avx2" if AVX2 else "")
+COMMAND = "python3 bench/peers/adam.py --deepspeed FOLDER"
 FLOAT32, BFLOAT16, FLOAT16 = range(3)
 PART = 1 << 22  # elements
 RATE, BETA1, BETA2, EPSILON, DECAY = 1e-3, 0.9, 0.999, 1e-8, 0.01
@@ -249,7 +251,15 @@ def ratio(over, under):
     return statistics.median(a / b for a, b in zip(over, under))
 
 
-def figures_of(all_times, tame, wild, has_peer):
+def command_of(options, chosen):
+    """The command whose figures these are: with all that changes them."""
+    changed = [(name, getattr(chosen, name)) for name in ("sizes", "threads", "rounds")
+               if getattr(chosen, name) != options.get_default(name)]
+    given = [f" --{name} {' '.join(map(str, value)) if isinstance(value, list) else value}" for name, value in changed]
+    return "".join([COMMAND, *given, " --avx2" if AVX2 else ""])
+
+
+def figures_of(all_times, tame, wild, has_peer, command):
     """The figures of all runs: the worst of each."""
     mixed, fp32, touch = [], [], []
     for (size, threads), times in all_times.items():
@@ -269,7 +279,7 @@ def figures_of(all_times, tame, wild, has_peer):
 
     def add(name, ratios, worst, relation, bound):
         if ratios:
-            known.append(figure(f"optimizer.{name}{'_avx2' if AVX2 else ''}", worst(ratios), relation, bound, COMMAND))
+            known.append(figure(f"optimizer.{name}{'_avx2' if AVX2 else ''}", worst(ratios), relation, bound, command))
 
     add("adam_fp32_over_fastest_peer", fp32, min, ">=", 0.95)
     add("adam_mixed_over_deepspeed", mixed, min, ">=", 1.3)
@@ -279,7 +289,7 @@ def figures_of(all_times, tame, wild, has_peer):
 
 
 def main():
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)  # of --avx2: see AVX2
     options.add_argument("--sizes", type=int, nargs="+", default=[20, 24, 26])
     options.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     options.add_argument("--rounds", type=int, default=9)
@@ -310,7 +320,7 @@ def main():
     for name, times in zip(("Tame numbers, restored before each row:", "Every pattern of bits, restored:"), restored):
         print("\n" + name, end="")
         show(size, threads, times)
-    figures = figures_of(all_times, *restored, peer is not None)
+    figures = figures_of(all_times, *restored, peer is not None, command_of(options, chosen))
     return report(figures, f"peers_adam{'_avx2' if AVX2 else ''}.json")
 
 

@@ -9,9 +9,13 @@
 #include <support/hostile.hpp>
 
 #include <unistd.h>
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
+#include <span>
+#include <utility>
 #include <vector>
 
 namespace cache_size_test {
@@ -144,12 +148,15 @@ void update_plainly(plain_parameter<Kernel>& it, const gradient_transform& how, 
     const auto random = [&](std::uint32_t stream) {
       return cm::rounding_bits({seed, settings.number, 9, stream}, index);
     };
-    for (std::uint32_t list = 0; list < wide.size(); ++list) {
+    std::size_t state = 0;
+    for (std::uint32_t list = 0; list < it.lists.size(); ++list) {
+      if (it.kernel.lists()[list].use == cm::list_use::master) continue;
       const dtype type = it.kernel.lists()[list].type;
+      const float now = wide[state++][index];
       if (type == dtype::float32)
-        put(it.lists[list], type, index, wide[list][index]);
+        put(it.lists[list], type, index, now);
       else
-        put_stochastic(it.lists[list], type, index, wide[list][index], random(list));
+        put_stochastic(it.lists[list], type, index, now, random(list));
     }
     if (has_master) put(it.lists[it.master()], dtype::float32, index, parameter[index]);
     if (has_master || it.value_type == dtype::float32)
@@ -183,7 +190,7 @@ template <class Kernel>
 void every_kind_equals_its_twin(const Kernel& kernel)
 {
   chunkmem::serial alone;
-  const bool has_masters = !kernel.lists().empty() && kernel.lists().back().use == cm::list_use::master;
+  const bool has_masters = std::ranges::count(kernel.lists(), cm::list_use::master, &cm::list_spec::use) > 0;
   for (const dtype value : real_types) {
     equals_its_twin(kernel, value, value, false, alone);
     if (value == dtype::float32) continue;
@@ -202,6 +209,20 @@ struct descend {
       spans.parameter[index] = std::fma(-settings.learning_rate, spans.gradient[index], spans.parameter[index]);
   }
   step_progress progress;
+};
+
+/// Has its master between states of two types.
+struct mixed_lists : descend {
+  static constexpr cm::list_spec all[] = {
+      {"mixed/first", dtype::float16}, cm::master_list, {"mixed/second", dtype::bfloat16}, {"mixed/third"}};
+  [[nodiscard]] static std::span<const cm::list_spec> lists() noexcept { return all; }
+  void update(const update_spans& spans, const step_settings& settings) const noexcept
+  {
+    descend::update(spans, settings);
+    for (std::size_t list = 0; list < 3; ++list)
+      for (std::size_t index = 0; index < spans.parameter.size(); ++index)
+        spans.lists[list][index] = std::fma(0.3F, spans.lists[list][index], spans.gradient[index]);
+  }
 };
 
 /// Says that it has three threads, counts parts, and does the last one first.
@@ -227,6 +248,7 @@ TEST_CASE("one fused pass gives the bits of widening, updating and rounding one 
   every_kind_equals_its_twin(sgd{{.nesterov = true}, {.momentum = dtype::bfloat16, .masters = false}});
   every_kind_equals_its_twin(sgd{{.momentum = 0.0F}});
   every_kind_equals_its_twin(descend{});
+  every_kind_equals_its_twin(mixed_lists{});
 }
 
 TEST_CASE("the bits of an update do not depend on threads", "[optimizer]")
@@ -320,6 +342,7 @@ TEST_CASE("an update refuses bytes that do not fit the kernel", "[optimizer]")
   refused([](parameter_bytes& all) { all.lists[0].type = dtype::uint8; }, "no real numbers");
   refused([](parameter_bytes& all) { all.lists[2].type = dtype::bfloat16; }, "master");
   refused([](parameter_bytes& all) { all.value_type = all.gradient_type = dtype::float32; }, "master");
+  refused([](parameter_bytes& all) { std::swap(all.lists[0], all.lists[2]); }, "before a state");
   refused([](parameter_bytes& all) { all.gradient = all.value; }, "overwritten");
   refused(
       [](parameter_bytes& all) {

@@ -108,6 +108,17 @@ double pairs(const sequence& left, const sequence& right, std::size_t lag, unsig
   for (const double found : seen) sum += (found - expected) * (found - expected) / expected;
   return deviations(sum, 255);
 }
+/// Triples: four bits of each of three draws.
+double triples(const sequence& first, const sequence& second, const sequence& third, unsigned shift)
+{
+  std::vector<double> seen(4096);
+  for (std::size_t index = 0; index < first.size(); ++index)
+    ++seen[(first[index] >> shift & 15U) * 256U + (second[index] >> shift & 15U) * 16U + (third[index] >> shift & 15U)];
+  const double expected = static_cast<double>(first.size()) / 4096;
+  double sum = 0;
+  for (const double found : seen) sum += (found - expected) * (found - expected) / expected;
+  return deviations(sum, 4095);
+}
 /// Correlation of the draws as numbers, in standard deviations.
 double correlation(const sequence& left, const sequence& right, std::size_t lag)
 {
@@ -186,7 +197,8 @@ void run_battery(std::size_t count, const rounding_key& own)
 
 constexpr std::uint32_t lists = detail::rounding_lists;
 
-/// The lists of one tensor, whose bits come from one word: each two of them, in one element and in neighbours.
+/// The lists of one tensor, whose bits come from one word: each two of them, in one element and in neighbours, and the
+/// three of Adam together, but for their lowest bits.
 void run_battery_of_lists(std::size_t count)
 {
   std::vector<sequence> all;
@@ -198,6 +210,7 @@ void run_battery_of_lists(std::size_t count)
       if (left < right) check_pair(all[left], all[right]);
       for (const std::size_t lag : {1U, 16U}) check_pair(all[left], all[right], lag);
     }
+  for (const unsigned shift : {4U, 8U, 12U}) CHECK(std::fabs(triples(all[0], all[1], all[lists - 1], shift)) < usual);
 }
 
 /// Mean error of a rounding in units of the last place, in standard deviations. @param remainder   of a unit
@@ -247,7 +260,7 @@ TEST_CASE("so they do in sixteen million draws of each sequence", "[tensor][.slo
   for (const std::uint32_t list : {2U, lists - 1}) run_battery(std::size_t{1} << 24U, of_list(list));
 }
 
-TEST_CASE("the lists of a tensor are rounded by bits that have nothing in common", "[tensor]")
+TEST_CASE("each two lists of a tensor, and the three of Adam, are rounded by bits that pass the same tests", "[tensor]")
 {
   run_battery_of_lists(std::size_t{1} << 16U);
 }

@@ -327,6 +327,9 @@ void check(const Kernel& kernel, const parameter_bytes& bytes)
     masters += !is_state && list.data != nullptr ? 1 : 0;
     expects(is_state ? is_real(list.type) : list.type == dtype::float32,
             "an update with a list that holds no real numbers, or a master that is not float32");
+    // The pass takes the number of a state for that of its list: a part of the keys of random bits.
+    expects(!updates_in_lanes<Kernel> || !is_state || states == index + 1,
+            "an update in lanes with a master before a state (masters are the last list)");
   }
   std::size_t wanted = 0;
   for (const list_spec& spec : kernel.lists()) wanted += spec.use == list_use::state ? 1 : 0;

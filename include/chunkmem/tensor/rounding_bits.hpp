@@ -16,8 +16,9 @@ inline constexpr std::uint32_t rounding_multiplier2 = 0x31848babU;
 
 /// Lists of a tensor that share a word: in an update, all of them. The last one takes the word as it is.
 inline constexpr std::uint32_t rounding_lists = 5;
-/// By which a list multiplies the word. Found by a search: the products of two lists are spread evenly over all words,
-/// by the spectral test in two dimensions (at least 0.8) and in the lowest bits that are used.
+/// By which a list multiplies the word. Found by a search: the products of each two lists are spread evenly over all
+/// words, by the spectral test in two dimensions (at least 0.8) and in the lowest bits that are used. Three lists are
+/// not: docs/numerics.md has how far they are off.
 /// @return   0: the last list
 [[nodiscard]] CHUNKMEM_HOST_DEVICE constexpr std::uint32_t list_multiplier(std::uint32_t list) noexcept
 {
@@ -83,8 +84,8 @@ struct rounding_hash {
 ///
 /// For rounding alone: streams of equal quality and any length come from `random_bits`.
 /// Source: triple32 of Wellons' hash-prospector (2018); keys by Philox.
-/// Cost: a call of Philox, and three or four multiplications. An update calls Philox once for all lists. An element
-/// takes three multiplications, and one more for each list of a state.
+/// Cost: a call of Philox, and three or four multiplications. A part of an update by `adam` or `sgd` calls it once for all
+/// lists. An element takes three multiplications, and one more for each list of a state.
 [[nodiscard]] CHUNKMEM_HOST_DEVICE constexpr std::uint16_t rounding_bits(const rounding_key& key,
                                                                          std::uint64_t element) noexcept
 {
