@@ -31,17 +31,16 @@ namespace gpt {
 class metrics_file {
  public:
   /// Begins the file anew, or keeps its lines of the steps before where a training goes on.
-  /// @param done   steps of the training that was resumed   @throws problem   the file cannot be written
-  metrics_file(const std::filesystem::path& where, std::size_t done)
-      : where_{where.string()}, earlier_{done == 0 ? std::string{} : lines_until(where, done)}
+  /// @param done   steps of the training that was resumed
+  /// @throws problem   the file cannot be written, or has no room for those lines: an older one stays
+  metrics_file(const std::filesystem::path& where, std::size_t done) : where_{where.string()}
   {
+    const std::string earlier = done == 0 ? std::string{} : lines_until(where, done);
     try {
-      file_.emplace(where_, "the file of --metrics", chunkmem::replaced_file::naming::at_once);
+      file_.emplace(where_, "the file of --metrics", chunkmem::replaced_file::naming::at_once, earlier);
     } catch (const chunkmem::io_error& failed) {
       throw problem{"--metrics '" + where_ + "' cannot be written (choose another file): " + failed.what()};
     }
-    file_->write(earlier_);
-    file_->flush();
   }
 
   void add(const step_figures& it)
@@ -92,7 +91,6 @@ class metrics_file {
   }
 
   std::string where_;
-  std::string earlier_;
   std::optional<chunkmem::replaced_file> file_;
 };
 

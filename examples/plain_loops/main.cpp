@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A GPT-2 in plain loops, trained twice: its memory from malloc, and its memory in chunks on a device that holds a
 // quarter of it.
+#include "../json_text.hpp"
+#include "../run_program.hpp"
 #include "chunk_trainer.hpp"
 #include "options.hpp"
 #include "plain_trainer.hpp"
@@ -15,7 +17,6 @@
 
 #include <cstdio>
 #include <cstring>
-#include <exception>
 #include <string>
 #include <vector>
 
@@ -85,10 +86,10 @@ void print_sizes(options chosen, const token_batch& first)
       }
 }
 
-void print_need(const cm::memory_requirement& need)
+void print_need(std::FILE* out, const cm::memory_requirement& need)
 {
-  const auto line = [](const char* what, std::uint64_t count) {
-    std::printf("  %-18s %11llu B\n", what, static_cast<unsigned long long>(count));
+  const auto line = [out](const char* what, std::uint64_t count) {
+    std::fprintf(out, "  %-18s %11llu B\n", what, static_cast<unsigned long long>(count));
   };
   line("weights", need.by_role[cm::role::parameter].count());
   line("gradients", need.by_role[cm::role::gradient].count());
@@ -99,13 +100,14 @@ void print_need(const cm::memory_requirement& need)
   line("smallest device", need.smallest_device.count());
 }
 
-void print_report(const cm::report& report)
+void print_report(std::FILE* out, const cm::report& report)
 {
   for (const cm::tier where : {cm::tier::device, cm::tier::host})
-    std::printf("%-7s peak %llu B of %llu B\n", where == cm::tier::device ? "device:" : "host:",
-                static_cast<unsigned long long>(report.peak[where].count()),
-                static_cast<unsigned long long>(report.capacity[where].count()));
-  std::printf(
+    std::fprintf(out, "%-7s peak %llu B of %llu B\n", where == cm::tier::device ? "device:" : "host:",
+                 static_cast<unsigned long long>(report.peak[where].count()),
+                 static_cast<unsigned long long>(report.capacity[where].count()));
+  std::fprintf(
+      out,
       "copied: %llu B to the device, %llu B to the host, in %llu iterations; divergences %llu, plans made again %llu\n",
       static_cast<unsigned long long>(report.loaded.count()),
       static_cast<unsigned long long>(report.written_back.count()), static_cast<unsigned long long>(report.iterations),
@@ -117,20 +119,38 @@ bool same_bits(const std::vector<float>& left, const std::vector<float>& right)
   return left.size() == right.size() && std::memcmp(left.data(), right.data(), left.size() * sizeof(float)) == 0;
 }
 
-/// @return   the losses that differ
-int train_both(const options& chosen, const std::string& text, plain_trainer& plain, chunk_trainer<manager>& chunks)
+struct losses_of_both {
+  std::vector<float> losses;  ///< over chunks
+  int different = 0;          ///< of the trainer with malloc
+};
+
+losses_of_both train_both(std::FILE* out, const options& chosen, const std::string& text, plain_trainer& plain,
+                          chunk_trainer<manager>& chunks)
 {
-  int different = 0;
+  losses_of_both all;
   for (int step = 0; step < chosen.steps; ++step) {
     const token_batch batch = batch_of(text, chosen.batch, chosen.how.seed, static_cast<std::uint64_t>(step));
     const float before = plain.step(batch);
     const float after = chunks.step(batch);
     const bool same = same_bits({before}, {after});
-    different += same ? 0 : 1;
-    std::printf("step %4d  loss %.9g  over chunks %.9g%s\n", step + 1, static_cast<double>(before),
-                static_cast<double>(after), same ? "" : "  DIFFERENT");
+    all.losses.push_back(after);
+    all.different += same ? 0 : 1;
+    std::fprintf(out, "step %4d  loss %.9g  over chunks %.9g%s\n", step + 1, static_cast<double>(before),
+                 static_cast<double>(after), same ? "" : "  DIFFERENT");
   }
-  return different;
+  return all;
+}
+
+void print_json(const std::vector<float>& losses, const cm::report& report, bool all_same)
+{
+  using namespace command_line;
+  std::puts(json_object{}
+                .add("program", "plain_loops")
+                .add_json("losses", json_list(losses, [](float loss) { return json_number(loss); }))
+                .add_json("memory", report.json())
+                .add("verified", all_same)
+                .text()
+                .c_str());
 }
 
 int run(const options& chosen)
@@ -140,36 +160,37 @@ int run(const options& chosen)
   if (chosen.sizes) return print_sizes(chosen, first), 0;
 
   const cm::memory_requirement need = session{chosen, first, boundless, boundless}.need;
-  print_need(need);
+  std::FILE* const out = chosen.common.json ? stderr : stdout;  // text for readers
+  print_need(out, need);
   const auto quarter = static_cast<std::uint64_t>(static_cast<double>(all_bytes(need)) * chosen.device_fraction);
   const cm::bytes device = chosen.uncapped ? 2 * need.everything : cm::bytes{quarter};
   session over_chunks{chosen, first, device, need.chunks};
   over_chunks.trainer.fill();
   plain_trainer plain{chosen.model, chosen.how};
 
-  const int different = train_both(chosen, text, plain, over_chunks.trainer);
+  const losses_of_both trained = train_both(out, chosen, text, plain, over_chunks.trainer);
+  const bool same_losses = trained.different == 0;
   const bool same_weights = same_bits(plain.weights(), over_chunks.trainer.weights());
   const std::string written = plain.generate(chosen.prompt, chosen.generate);
   const bool same_text = written == over_chunks.trainer.generate(chosen.prompt, chosen.generate);
-  std::printf("%s\n", written.c_str());
-  print_report(over_chunks.m.report());
-  std::printf("losses %s, parameters %s, text %s\n", different == 0 ? "equal" : "DIFFERENT",
-              same_weights ? "equal" : "DIFFERENT", same_text ? "equal" : "DIFFERENT");
-  return different == 0 && same_weights && same_text ? 0 : 1;
+  const cm::report report = over_chunks.m.report();
+  std::fprintf(out, "%s\n", written.c_str());
+  print_report(out, report);
+  std::fprintf(out, "losses %s, parameters %s, text %s\n", same_losses ? "equal" : "DIFFERENT",
+               same_weights ? "equal" : "DIFFERENT", same_text ? "equal" : "DIFFERENT");
+  const bool all_same = same_losses && same_weights && same_text;
+  if (chosen.common.json) print_json(trained.losses, report, all_same);
+  return all_same ? 0 : 1;
 }
 
 }  // namespace
 }  // namespace plain_loops
 
 int main(int count, char** words)
-try {
-  const plain_loops::options chosen = plain_loops::read_options(count, words);
-  if (chosen.help) return std::fputs(plain_loops::help_text(), stdout), 0;
-  return plain_loops::run(chosen);
-} catch (const plain_loops::bad_option& mistake) {
-  std::fprintf(stderr, "plain_loops: %s\n", mistake.what());
-  return 2;
-} catch (const std::exception& failure) {
-  std::fprintf(stderr, "plain_loops: %s\n", failure.what());
-  return 1;
+{
+  return command_line::run_program("plain_loops", [&] {
+    const plain_loops::options chosen = plain_loops::read_options(count, words);
+    if (chosen.common.asks_only()) return command_line::answer("plain_loops", chosen.common, plain_loops::help_text());
+    return plain_loops::run(chosen);
+  });
 }

@@ -73,8 +73,12 @@ bool read_flag(options& all, std::string_view name)
     all.uncapped = true;
   else if (name == "--sizes")
     all.sizes = true;
-  else if (name == "--help")
-    all.help = true;
+  else if (name == "-h" || name == "--help")
+    all.common.help = true;
+  else if (name == "--version")
+    all.common.version = true;
+  else if (name == "--json")
+    all.common.json = true;
   else
     return false;
   return true;
@@ -87,6 +91,7 @@ void check(options& all)
     throw bad_option{"--width " + std::to_string(all.model.width) + " is no multiple of --heads " +
                      std::to_string(all.model.heads)};
   if (all.prompt.empty()) throw bad_option{"--prompt is empty: the text needs a first byte"};
+  if (all.sizes && all.common.json) throw bad_option{"--sizes prints a table: leave out --json"};
   all.model.positions = all.batch.context;
 }
 
@@ -131,6 +136,12 @@ const char* help_text()
   --eviction WORD      belady, lru or cost_aware (belady)
   --transfer WORD      lookahead, no_prefetch or planned (lookahead)
   --sizes              what sizes of chunks, orders and layouts need; trains nothing
+  --json               print one JSON object, and the text to standard error
+  --version            print the version
+  -h, --help           print this text
+
+Example:
+  plain_loops --layers 2 --width 64 --steps 20 --device-fraction 0.3
 )";
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "../common_flags.hpp"
 #include "shape.hpp"
 
 #include <cstdint>
@@ -30,7 +31,7 @@ struct options {
   std::string eviction = "belady";
   std::string transfer = "lookahead";
   std::string layout = "best_fit_layout";
-  bool help = false;
+  command_line::common_flags common;
 };
 
 /// @throws bad_option

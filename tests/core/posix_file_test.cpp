@@ -6,9 +6,11 @@
 #include <support/temporary_folder.hpp>
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -160,6 +162,51 @@ TEST_CASE("a long text and many short ones are written whole and in order", "[co
     file.finish();
   }
   CHECK(text_of(path) == expected);
+}
+
+TEST_CASE("a full disk leaves an older file, whole writes, or no file", "[core]")
+{
+  const temporary_folder place;
+  const std::string path = place / "it";
+  write_file(path, "older");
+  const auto is_refused = [](auto write) {
+    try {
+      write();
+      return false;
+    } catch (const io_error& failed) {
+      return failed.fault().number == EFBIG;
+    }
+  };
+  const auto on_full_disk = [&](auto write) {
+    return support::result_in_child([&] {
+      const rlimit room{8, 8};  // bytes of a file
+      if (std::signal(SIGXFSZ, SIG_IGN) == SIG_ERR || ::setrlimit(RLIMIT_FSIZE, &room) != 0) return 1;
+      return is_refused(write) ? 0 : 2;
+    });
+  };
+  const naming when = GENERATE(naming::at_once, naming::at_end);
+  CHECK(on_full_disk([&] { replaced_file(path, "a text", when, "a longer line\n"); }) == 0);
+  CHECK(text_of(path) == "older");
+  CHECK(place.files() == 1);
+
+  const auto lines = [&](auto... line) {
+    return on_full_disk([&] {
+      replaced_file file{path, "a text", when, "1\n"};
+      (..., (file.write(line), file.flush()));
+      file.finish();
+    });
+  };
+  CHECK(lines("22\n", "longer\n") == 0);
+  CHECK(text_of(path) == (when == naming::at_once ? "1\n22\n" : "older"));
+  CHECK(place.files() == 1);
+
+  CHECK(on_full_disk([&] {
+          replaced_file file{path, "a text", when};
+          file.write("a longer line\n");
+          file.finish();
+        }) == 0);
+  CHECK(std::filesystem::exists(path) == (when == naming::at_end));
+  CHECK(place.files() == (when == naming::at_end ? 1 : 0));
 }
 
 TEST_CASE("of two writers of one name each has a file of its own, and no reader finds half a text", "[core]")

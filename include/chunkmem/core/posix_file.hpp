@@ -91,20 +91,27 @@ class replaced_file {
     at_end,   ///< by `finish`; where that does not come, or fails, the older file stays
   };
 
-  /// @param what   the file is, for messages: "the trace file"; a literal
-  /// @throws io_error   the file cannot be made, or something that is no plain file has the name
-  replaced_file(std::string path, std::string_view what, naming when) : path_{std::move(path)}, what_{what}
+  /// @param what    the file is, for messages: "the trace file"; a literal
+  /// @param begin   of the text: it is written before the file takes its name
+  /// @throws io_error   the file cannot be made or has no room for `begin`, or something that is no plain file has the
+  ///                    name. An older file stays
+  replaced_file(std::string path, std::string_view what, naming when, std::string_view begin = {})
+      : path_{std::move(path)}, what_{what}
   {
     struct stat found = {};
     const bool is_there = ::lstat(path_.c_str(), &found) == 0;
     if (!is_there && errno != ENOENT) fail("opening", errno);
     if (is_there) refuse_unfit(found);
-    if (is_there && S_ISCHR(found.st_mode)) {
+    if (is_there && S_ISCHR(found.st_mode))
       open_device();
-      return;
+    else
+      make();
+    put(begin);
+    if (problem_ != 0) {
+      if (!unnamed_.empty()) (void)::unlink(unnamed_.c_str());
+      fail("writing", problem_);
     }
-    make();
-    if (when == naming::at_once) take_name(file_, std::exchange(unnamed_, ""));
+    if (when == naming::at_once && !unnamed_.empty()) take_name(file_, std::exchange(unnamed_, ""));
   }
   replaced_file(const replaced_file&) = delete;
   replaced_file& operator=(const replaced_file&) = delete;
@@ -141,8 +148,9 @@ class replaced_file {
     held_ = 0;
   }
 
-  /// Ends the file, which then has its name. Nothing where it has ended. @throws io_error   not all of it was written;
-  /// usage_error   this is a forked child
+  /// Ends the file, which then has its name. Nothing where it has ended. @throws io_error   not all of it was written:
+  /// a file that took its name at once keeps the writes before, and is removed where there are none; usage_error   this
+  /// is a forked child
   void finish()
   {
     if (!file_.is_open()) return;
@@ -154,7 +162,8 @@ class replaced_file {
     const int again = ::dup(held.get());
     if ((again < 0 || ::close(again) != 0) && problem_ == 0) problem_ = errno;  // a full disk may show only here
     if (problem_ != 0) {
-      if (!name.empty() && detail::is_named(held, name)) (void)::unlink(name.c_str());
+      const std::string& named = name.empty() ? path_ : name;
+      if ((!name.empty() || is_empty(held)) && detail::is_named(held, named)) (void)::unlink(named.c_str());
       fail("writing", problem_);
     }
     if (!name.empty()) take_name(held, name);
@@ -249,14 +258,25 @@ class replaced_file {
     fail("replacing", number, "remove the older one, or name another file");
   }
 
+  /// False for a device.
+  [[nodiscard]] static bool is_empty(const detail::descriptor& file) noexcept
+  {
+    struct stat found = {};
+    return ::fstat(file.get(), &found) == 0 && S_ISREG(found.st_mode) && found.st_size == 0;
+  }
+
+  /// All of a text, or nothing of it.
   void put(std::string_view text) noexcept
   {
+    const off_t begin = ::lseek(file_.get(), 0, SEEK_CUR);
     while (problem_ == 0 && !text.empty()) {
       const ssize_t taken = detail::uninterrupted([&] { return ::write(file_.get(), text.data(), text.size()); });
-      if (taken <= 0)
-        problem_ = taken < 0 ? errno : EIO;
-      else
+      if (taken > 0) {
         text.remove_prefix(static_cast<std::size_t>(taken));
+        continue;
+      }
+      problem_ = taken < 0 ? errno : EIO;
+      if (::ftruncate(file_.get(), begin) != 0) return;  // a device
     }
   }
 
