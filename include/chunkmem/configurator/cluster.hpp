@@ -69,7 +69,7 @@ struct cluster_node {
   std::vector<product_efficiency> product_curve{};
 
   /// The FLOP of one device in a second, while it computes products of a size. Between two measured sizes the part
-  /// follows the logarithm of the size. Beyond them it is that of the nearest one. Cost: O(measured sizes)
+  /// follows the logarithm of the size. Beyond them it is that of the nearest one. Cost: O(log measured sizes)
   /// @param flops   of one product, above 0
   [[nodiscard]] double product_rate(double flops) const
   {
