@@ -141,6 +141,8 @@ namespace detail {
 /// Every second turn is for degrees that have no plan yet which fits: their best plan by the bound, of those that
 /// likely fit, is simulated and rehearsed at once. So a search that is stopped has a good plan, and bounds cut off
 /// more.
+/// A plan of six to eight groups of ranks has its places improved before its rehearsal, so it may be faster than it was
+/// simulated. Plans that are not rehearsed have the places of their family alone.
 class plan_search {
  public:
   plan_search(const cluster& whole, const trained_model& model, const plan_space& space,
