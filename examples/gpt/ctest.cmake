@@ -153,6 +153,12 @@ grep 'a training on 3 ranks was started as 2 processes (start 3)' '${PROJECT_BIN
   endforeach()
 endif()
 
+if(NOT chunkmem_why_no_json)
+  chunkmem_test(example.gpt_forecast LABELS example TIMEOUT 120
+                COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/tests/forecast.sh" $<TARGET_FILE:gpt>
+                        "${PROJECT_SOURCE_DIR}/examples/configure/clusters/four_processes.json" "${PROJECT_BINARY_DIR}/gpt_forecast")
+endif()
+
 # As configure plans, for threads and processes; every plan over links that are slow; and drawn plans on four nodes.
 if(TARGET configure)
   set(gpt_planned sh "${CMAKE_CURRENT_LIST_DIR}/tests/plans.sh" $<TARGET_FILE:gpt> $<TARGET_FILE:configure>

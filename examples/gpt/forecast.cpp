@@ -62,14 +62,14 @@ using chunkmem::configurator::cluster;
       if (from != to) latencies.push_back(whole.links(from, to).latency);
   // The longest of measured latencies is a pause of a process, and no trait of a link.
   const double latency = median(latencies);
-  cluster typical = whole;
+  cluster without_latency = whole;
   for (std::uint32_t from = 0; from < nodes; ++from)
-    for (std::uint32_t to = 0; to < nodes; ++to) typical.links(from, to).latency = latency;
+    for (std::uint32_t to = 0; to < nodes; ++to) without_latency.links(from, to).latency = 0;
   const std::vector<std::uint32_t> ranks = whole.nodes_of_ranks();
-  port_flows flows{typical};
+  port_flows flows{without_latency};
   flows.add(ranks, sum_route::direct);
   constexpr double each = 1 << 20;  // bytes that a rank sends to each other rank
-  const double moved = flows.gather_seconds(ranks, each * nodes, sum_route::direct) - latency;
+  const double moved = flows.gather_seconds(ranks, each * nodes, sum_route::direct);
   network_costs made{.of_node = 1, .nodes = nodes, .way = network_costs::route::direct};
   made.work = {.seconds_per_message = median(of_message), .seconds_per_byte = median(of_byte)};
   made.network_bytes_per_second = each * (nodes - 1) / moved;

@@ -20,14 +20,14 @@ namespace {
 
 using chunkmem::collective::simulated_ranks;
 
-constexpr double no_limit = 1e30;
+constexpr double no_time = 1e30;  // a rate
 
 /// Ranks whose operations take no time.
 [[nodiscard]] chunkmem::collective::network_costs instant(std::uint32_t ranks)
 {
   return {.of_node = 1,
           .nodes = ranks,
-          .network_bytes_per_second = no_limit,
+          .network_bytes_per_second = no_time,
           .start_nanoseconds = 0,
           .network_nanoseconds = 0};
 }
@@ -67,9 +67,9 @@ template <bool has_replicas>
 {
   using manager_type = stage_manager<virtual_clocks, simulated_ranks, has_replicas>;
   clock_rates any;
-  any.operations_per_second.fill(no_limit);
-  any.copies.to_device.bytes_per_second = any.copies.to_host.bytes_per_second = no_limit;
-  any.updates = {no_limit, no_limit, no_limit, no_limit};
+  any.operations_per_second.fill(no_time);
+  any.copies.to_device.bytes_per_second = any.copies.to_host.bytes_per_second = no_time;
+  any.updates = {no_time, no_time, no_time, no_time};
   virtual_clocks memory{device, host, any};
   manager_type manager = manager_of_stage<manager_type>(setup, here, memory);
   stage_trainer trainer{manager, setup.chosen.size, setup.grid.plan, here, setup.text, setup.settings(), setup.workers};

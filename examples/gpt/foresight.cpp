@@ -104,7 +104,6 @@ template <class... Numbers>
     for (const double part : account.parts) rest -= part;
     return rest;
   };
-
   const char* const waits = over_ranks(chosen) ? "waits for copies and other ranks" : "waits for copies";
   std::string cause = line("%s, %.4g s instead of %.4g s", waits, seen.waited, said.waited);
   double most = seen.waited - said.waited;

@@ -15,7 +15,8 @@ namespace gpt {
 enum class stage_run : std::uint8_t { forward, backward_input, backward_weight, update };
 inline constexpr std::size_t stage_runs = 4;
 
-/// The seconds of the runs of each part that a stage has. They have waits for copies, and none for other stages.
+/// The seconds of the runs of each part that a stage has. Waits for copies and for replicas are in them. Of waits for
+/// other stages, only those in which an update agrees on its norm are.
 class stage_run_times {
  public:
   explicit stage_run_times(std::size_t parts) : now_(parts), shortest_(parts) {}

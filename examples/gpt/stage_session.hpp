@@ -212,18 +212,19 @@ class stage_session {
   using clock = std::chrono::steady_clock;
 
   /// Says the bytes of the steps to come, which every stage simulates. Measures the links. Every rank makes this call.
-  /// @param show   null prints nothing
+  /// Too few steps to compare are not foreseen. @param show   null prints nothing
   void foresee(const display* show)
   {
+    if (trainer_.updates() + first_steps::all > setup_.grid.plan.batches) return;
     said_ = foresee_stage(setup_, here_.stage(), here_.replica(), start_.device, start_.host);
     gathers_ = measured_gathers(memory_, here_.all());
     is_resumed_ = trainer_.updates() > 0;
     std::vector<std::uint64_t> mine = words_of(said_.compared);
     mine.push_back(said_.fits);
     const auto all = exchanged(here_.all(), mine);
-    is_foreseen_ = std::ranges::all_of(all, [](const auto& words) { return words.back() == 1; }) &&
-                   trainer_.updates() + first_steps::all <= setup_.grid.plan.batches;
-    if (!is_foreseen_ || show == nullptr) return;
+    is_foreseen_ = std::ranges::all_of(all, [](const auto& words) { return words.back() == 1; });
+    if (show == nullptr) return;
+    if (!is_foreseen_) return show->line("said    the steps to come cannot be foreseen");
     for (std::uint32_t stage = 0; stage < all.size(); ++stage) {
       const step_account it = account_of(all[stage]);
       show->line("said    stage " + std::to_string(stage) + ": " + bytes_told(it));
@@ -265,16 +266,18 @@ class stage_session {
   /// The steps that were said beside those that were seen, of each stage.
   void compare(const display* show)
   {
-    const unforeseen events{.is_resumed = is_resumed_,
-                            .was_saved = was_saved_,
-                            .skipped = trainer_.skipped(),
-                            .divergences = manager_.report().divergences};
+    std::vector<std::uint64_t> mine = words_of(watch_.seen());
+    mine.push_back(manager_.report().divergences);
     const auto said = exchanged(here_.all(), words_of(said_.compared));
-    const auto seen = exchanged(here_.all(), words_of(watch_.seen()));
+    const auto seen = exchanged(here_.all(), mine);
     if (show == nullptr) return;
+    unforeseen events{.is_resumed = is_resumed_, .was_saved = was_saved_, .skipped = trainer_.skipped()};
     std::vector<step_account> all_said, all_seen;
     for (const auto& words : said) all_said.push_back(account_of(words));
-    for (const auto& words : seen) all_seen.push_back(account_of(words));
+    for (const auto& words : seen) {
+      all_seen.push_back(account_of(words));
+      events.divergences += words.back();
+    }
     std::string text = compared_stages(setup_.chosen, all_said, all_seen, here_.stage(), events);
     text.pop_back();  // a line ends itself
     show->line(text);

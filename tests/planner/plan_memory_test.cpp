@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <set>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -125,6 +126,22 @@ TEST_CASE("over ranks a plan keeps gathered groups where the device has room for
       alone(shape, share,
             {found.plan.chunk_bytes.count() / 2, found.plan.device_update_share, tiny_plan::settings().gather_units});
   CHECK(few.step.nanoseconds > found.plan.step_nanoseconds);
+}
+
+TEST_CASE("over ranks a plan has the bytes that a rehearsal of its own candidate finds", "[planner]")
+{
+  const auto share = tiny_plan::share_of(200_KiB, 1_MiB, 2);
+  const memory_plan_choice found = plan_memory(tiny_plan::least_shape, {}, share, tiny_plan::settings());
+  REQUIRE(found.fits);
+  const auto told = [](const memory_requirement& need) {
+    std::ostringstream text;
+    text << need;
+    return text.str();
+  };
+  for (const plan_trial& it : found.trials)
+    if (it.fits && it.what.chunk_elements == found.plan.chunk_bytes.count() / 2 &&
+        it.what.device_update_share == found.plan.device_update_share)
+      CHECK(told(alone(tiny_plan::least_shape, share, it.what).need) == told(found.forecast.need));
 }
 
 TEST_CASE("a device that updates faster than all others work gets the updates, one that is slow does not", "[planner]")

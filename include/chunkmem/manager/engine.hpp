@@ -112,7 +112,7 @@ class engine {
   [[nodiscard]] const model_gradients& gradients() const noexcept { return gradients_; }
   [[nodiscard]] gathered_chunks& gathered() noexcept { return gathered_; }
   [[nodiscard]] const gathered_chunks& gathered() const noexcept { return gathered_; }
-  /// Its waits are no stalls of the step, see hazard_tracker.
+  /// Waits of this agent are no stalls of the step, see hazard_tracker.
   void add_side_agent(agent stream) noexcept { copies_.tracker().add_side_agent(stream); }
   [[nodiscard]] model_frames frames() const noexcept { return {tensors_, gathered_, options_.chunk_bytes}; }
   [[nodiscard]] pending_updates& pending() noexcept { return pending_; }

@@ -257,7 +257,7 @@ class hazard_tracker {
   /// Everything that this agent does is stamped by `copied` and `stamp_copy`; so it is for the two of the manager's own
   /// copies.
   void add_copy_agent(agent stream) noexcept { copy_agents_ |= 1U << static_cast<unsigned>(stream); }
-  /// What this agent does runs beside the step, so its waits are no stalls.
+  /// This agent works beside the step, so its waits are no stalls.
   void add_side_agent(agent stream) noexcept { side_agents_ |= 1U << static_cast<unsigned>(stream); }
 
   /// What blocked the calling thread or a stream of kernels, by cause; for reports alone.
