@@ -167,13 +167,13 @@ class checkpoints {
     std::error_code ignored;
     if (!std::filesystem::is_directory(where, ignored))
       throw problem{"--resume '" + where.string() +
-                    "' is no folder (name one that --checkpoint saved to, or the same " +
-                    "one for --checkpoint to begin there)"};
+                    "' is no folder (name a folder that --checkpoint saved to, or give " +
+                    "--checkpoint the same folder to start there)"};
     resumed_.emplace(where.string());
     if (chunkmem::checkpoint::generations_in(*resumed_).empty())
       throw problem{"--resume '" + where.string() +
                     "' has no checkpoint (name a folder that --checkpoint saved to, or " +
-                    "the same one for --checkpoint to begin there)"};
+                    "give --checkpoint the same folder to start there)"};
   }
 
   void open_saved(const std::filesystem::path& where)
@@ -183,8 +183,8 @@ class checkpoints {
       throw problem{"--checkpoint '" + where.string() + "' cannot be written to (choose another folder)"};
     if (!goes_on_in_place(chosen_) && !chunkmem::checkpoint::generations_in(*saved_).empty())
       throw problem{"--checkpoint '" + where.string() +
-                    "' has checkpoints already, which new ones would replace (go on with --resume " + where.string() +
-                    " beside it, or name another folder)"};
+                    "' has checkpoints already, which new ones would replace (add --resume " + where.string() +
+                    " to resume, or name another folder)"};
   }
 
   template <class Manager>
@@ -213,10 +213,10 @@ class checkpoints {
       throw problem{begin + "that keeps some rows of inputs, and here all rows are kept (give the --activations " +
                     "sample= that it was begun with, " + instead};
     if (says("it does not have"))
-      throw problem{begin + "without ratios of sampled inputs, which an exact one does not have, nor one of an older " +
-                    "version (leave out --activations sample= if it was exact, " + instead};
+      throw problem{begin + "without ratios of sampled inputs, as an exact training or an older version saves it " +
+                    "(leave out --activations sample= if it was exact, " + instead};
     if (says("another shape"))
-      throw problem{begin + "that samples other inputs, or knows norms of another number of windows (give --mlp, " +
+      throw problem{begin + "that samples other inputs, or has norms of another number of windows (give --mlp, " +
                     "--windows, --text and --activations that it was begun with, " + instead};
   }
 
@@ -349,9 +349,9 @@ class checkpoints {
                             std::to_string(result.steps) + " of " + std::to_string(chosen.steps) + ": ";
   if (result.steps == chosen.steps) return begin + "the training is complete";
   if (!chosen.checkpoint) return begin + "nothing was saved (name a folder with --checkpoint)";
-  if (goes_on_in_place(chosen)) return begin + "the same command goes on";
+  if (goes_on_in_place(chosen)) return begin + "the same command resumes it";
   const std::string folder = chosen.checkpoint->string();
-  return begin + "the same command with --resume " + folder + " --checkpoint " + folder + " goes on";
+  return begin + "the same command with --resume " + folder + " --checkpoint " + folder + " resumes it";
 }
 
 /// The same of the second training of --verify.

@@ -114,17 +114,17 @@ template <class... Numbers>
     cause = line("%s, %.4g s instead of %.4g s", name, found, expected);
   };
   for (std::size_t part = 0; part < step_parts; ++part) consider(names[part], said.parts[part], seen.parts[part]);
-  consider("work beside the passes, as plans of the manager", rest_of(said), rest_of(seen));
+  consider("work outside of the passes, such as plans of the manager", rest_of(said), rest_of(seen));
   return cause;
 }
 
 [[nodiscard]] std::string cause_of_bytes(const options& chosen, const unforeseen& events)
 {
   if (events.skipped > 0) return std::to_string(events.skipped) + " steps whose gradients were not finite";
-  if (events.is_resumed) return "a training that begins with values of a file, whose bytes lie elsewhere";
+  if (events.is_resumed) return "a training that starts with the values of a file, whose bytes lie elsewhere";
   if (events.was_saved) return "a checkpoint that was saved in these steps";
   if (chosen.when == update_time::measured) return "updates on the device, whose share is still being measured";
-  if (events.divergences > 0) return std::to_string(events.divergences) + " steps that were not as recorded";
+  if (events.divergences > 0) return std::to_string(events.divergences) + " steps that differed from the record";
   return "none is known: please report it";
 }
 

@@ -50,7 +50,7 @@ struct unforeseen {
   bool is_resumed = false;        ///< or began with weights of a file
   bool was_saved = false;         ///< a checkpoint, in these steps
   std::size_t skipped = 0;        ///< steps whose gradients were not finite
-  std::uint64_t divergences = 0;  ///< steps that were not as recorded
+  std::uint64_t divergences = 0;  ///< steps that differed from the record
 };
 
 [[nodiscard]] std::string bytes_told(const step_account& step);

@@ -81,110 +81,123 @@ void arrange(CLI::App& app)
 
 void declare(CLI::App& app, program whose, raw_options& raw, options& out)
 {
-  app.add_option("--device-memory", raw.device_memory, "capacity of the device (default: a quarter of the need)");
-  app.add_option("--host-memory", raw.host_memory, "capacity of the host (default: what is needed)");
-  app.add_option("--chunk-bytes", raw.chunk_bytes, "size of a chunk (default: what leaves the least room unused)");
+  app.add_option("--device-memory", raw.device_memory,
+                 "capacity of the device (default: a quarter of the bytes that training needs)");
+  app.add_option("--host-memory", raw.host_memory, "capacity of the host (default: the bytes that training needs)");
+  app.add_option("--chunk-bytes", raw.chunk_bytes, "size of a chunk (default: the size with the least waste)");
   app.add_option("--layers", raw.layers, "layers (6)");
-  app.add_option("--width", raw.width, "numbers per position (192)");
+  app.add_option("--width", raw.width, "width of the model (192)");
   app.add_option("--heads", raw.heads, "attention heads (6)");
-  app.add_option("--context", raw.context, "bytes the model sees (128)");
+  app.add_option("--context", raw.context, "bytes of context (128)");
   app.add_option("--batch", raw.batch, "windows of text per step (4)");
   app.add_option("--steps", raw.steps, "steps of training (50)");
   app.add_option("--learning-rate", raw.learning_rate, "highest learning rate (0.001)");
   const bool is_cuda = whose == program::gpt_cuda;
-  app.add_option(
-      "--precision", raw.precision,
-      is_cuda ? "of weights and gradients: bf16 alone (bf16)" : "of weights and gradients: fp32, bf16 or fp16 (fp32)");
+  app.add_option("--precision", raw.precision,
+                 is_cuda ? "type of weights and gradients: bf16 only (bf16)"
+                         : "type of weights and gradients: fp32, bf16 or fp16 (fp32)");
   app.add_option("--update", raw.update,
-                 is_cuda ? "where the optimizer works: placement (where that keeps most states), cpu or gpu (placement)"
-                         : "when the optimizer works: at_once, at the end of each step; late, when a weight is used "
-                           "next; early, before the norm of all gradients is known; or measured, at the end of each "
-                           "step, on the device and on the host by a share that the first steps measure (at_once)");
-  app.add_option("--gradient", raw.gradient,
-                 "separate, or in_place: 16-bit gradients in the bytes of their weights (separate)");
+                 is_cuda
+                     ? "where updates run: placement (where the placement keeps most states), cpu or gpu (placement)"
+                     : "when updates run: at_once, at the end of each step; late, at the next use of the weight; "
+                       "early, before the norm of all gradients is known; or measured, at the end of each "
+                       "step, on the device and on the host by a share that the first steps measure (at_once)");
+  app.add_option(
+      "--gradient", raw.gradient,
+      "place of gradients: separate, or in_place: 16-bit gradients in the bytes of their weights (separate)");
   app.add_option(
       "--activations", raw.activations,
-      std::string{"between the passes: swap, keep, recompute, or by a planner: karma or planned; or sample=0.3: that "
-                  "share of the rows of projections' inputs"} +
-          (is_cuda ? " (recompute)"
-                   : ", sample=auto: shares by measured rows, sample=FILE: shares of a file that auto wrote (swap)"));
+      std::string{"activations between the passes: swap, keep, recompute, or a planner: karma or planned; or "
+                  "sample=0.3: keep that share of the rows of the inputs of projections"} +
+          (is_cuda
+               ? " (recompute)"
+               : ", sample=auto: shares from measured rows, sample=FILE: shares from a file that auto wrote (swap)"));
   if (!is_cuda) {
     app.add_option("--sample-room", raw.sample_room,
-                   "of sample=auto: bytes for the rows that are kept of all inputs, or a part of all rows as 40% (what "
-                   "sample=0.3 takes)");
-    app.add_option("--sample-file", raw.sample_file, "of sample=auto: where ratios are written to (sample_ratios.txt)");
-    app.add_option("--noise", raw.noise, "of sample: print the noise of the gradients each so many steps");
+                   "with sample=auto: bytes for the kept rows of all inputs, or a part of all rows such as 40% "
+                   "(default: the bytes of sample=0.3)");
+    app.add_option("--sample-file", raw.sample_file,
+                   "with sample=auto: file to which ratios are written (sample_ratios.txt)");
+    app.add_option("--noise", raw.noise, "with sample=: print the noise of the gradients every so many steps");
     app.add_option("--recompute", raw.recompute,
-                   "what is not kept between the passes, and computed again: none, or qkv: queries, keys and values, "
-                   "with --activations swap or sample (none)");
-    app.add_option("--mlp", raw.mlp,
-                   "between its two products: gelu or relu. Behind relu --activations sample keeps rows too (gelu)");
+                   "tensors that are recomputed instead of kept between the passes: none, or qkv: queries, keys and "
+                   "values, with --activations swap or sample (none)");
+    app.add_option(
+        "--mlp", raw.mlp,
+        "activation function of the MLP: gelu or relu. After relu, --activations sample keeps rows too (gelu)");
     app.add_option("--windows", raw.windows,
-                   "of the text: random: they begin anywhere; or fixed: the text is cut, each window comes once in an "
-                   "epoch, and sampling knows it again (random)");
+                   "windows of the text: random: they begin anywhere; or fixed: the text is cut into windows, each is "
+                   "used once in an epoch, and sampling recognizes it (random)");
     app.add_option("--init", raw.init,
-                   "begin with the weights of this safetensors file, or of the newest checkpoint of this folder");
+                   "start with the weights of this safetensors file, or of the newest checkpoint of this folder");
     app.add_option("--lora", raw.lora,
-                   "freeze all weights, and train adapters of this rank beside the four products of each layer");
+                   "freeze all weights, and train adapters of this rank at the four products of each layer");
     app.add_option("--export-weights", raw.export_weights, "write the weights to this safetensors file at the end");
   }
   if (is_cuda) {
     app.add_option("--device-rate", raw.device_rate, "for planners: operations a second of the GPU (1.56e14)");
     app.add_option("--link-rate", raw.link_rate, "for planners: bytes a second from and to the host (2.5e10)");
   }
-  app.add_option("--accumulate", raw.accumulate, "batches whose gradients add up to one step (1)");
-  app.add_option("--clip", raw.clip, "largest norm of all gradients of a step, 0 for any (0)");
-  app.add_option("--threads", raw.threads, "threads of the update (as many as the machine has, 8 at most)");
-  app.add_option("--seed", raw.seed, "of weights, batches and the sampled text (1)");
-  app.add_option("--sample", raw.sample, "bytes of text to write at the end (300)");
-  app.add_option("--eviction", raw.eviction, "who gives up its chunk: " + with_default(words_of<any_eviction>()));
-  app.add_option("--layout", raw.layout, "of tensors in chunks: " + with_default(words_of<any_layout>()));
-  app.add_option("--placement", raw.placement, "of optimizer states: " + with_default(words_of<any_placement>()));
-  app.add_option("--device-share", raw.device_share,
-                 "of the states that fixed_split keeps on the device, or update_share updates there, 0 to 1 (0.5)");
+  app.add_option("--accumulate", raw.accumulate, "batches whose gradients are added up in one step (1)");
+  app.add_option("--clip", raw.clip, "largest norm of all gradients of a step, 0 for no limit (0)");
+  app.add_option("--threads", raw.threads, "threads for updates (default: as many as the machine has, at most 8)");
+  app.add_option("--seed", raw.seed, "seed of weights, batches and the sampled text (1)");
+  app.add_option("--sample", raw.sample, "bytes of text to generate at the end (300)");
+  app.add_option("--eviction", raw.eviction,
+                 "rule that chooses the chunk to evict: " + with_default(words_of<any_eviction>()));
+  app.add_option("--layout", raw.layout, "layout of tensors in chunks: " + with_default(words_of<any_layout>()));
+  app.add_option("--placement", raw.placement,
+                 "placement of optimizer states: " + with_default(words_of<any_placement>()));
+  app.add_option(
+      "--device-share", raw.device_share,
+      "share of the states that fixed_split keeps on the device, or that update_share updates there, 0 to 1 (0.5)");
   app.add_option("--transfer", raw.transfer, "when copies start: " + with_default(words_of<any_transfer>()));
-  app.add_option("--text", raw.text, "file or folder to learn from");
+  app.add_option("--text", raw.text, "file or folder to train on");
   app.add_option("--trace", raw.trace, "write a Chrome trace to this JSON file");
   app.add_option("--report", raw.report, "write losses and the memory report to this JSON file");
   app.add_option("--metrics", raw.metrics,
-                 "write a line of JSON to this file after each step; a resumed training goes on in its file");
+                 "write a line of JSON to this file after each step; a resumed training continues its file");
   if (!is_cuda) app.add_option("--export", raw.exported, "write first weights, batches and settings to this JSON file");
-  app.add_option("--ranks", raw.ranks, "threads that train together, each with a device and a batch of its own");
+  app.add_option("--ranks", raw.ranks, "threads that train together, each with its own device and batch");
   app.add_option(
       "--shard", raw.shard,
-      std::string{"divide over ranks: 0 nothing, 1 optimizer states, 2 gradients too, 3 weights too (3); without "
+      std::string{"data that ranks divide: 0 nothing, 1 optimizer states, 2 gradients too, 3 weights too (3); without "
                   "--ranks the ranks are processes: mpirun -n 4 "} +
           (is_cuda ? "gpt_cuda" : "gpt") + " --shard 3");
-  app.add_option("--nodes", raw.nodes, "divide over the ranks of each node, and have a copy on every one (1)");
+  app.add_option("--nodes", raw.nodes,
+                 "number of nodes: the ranks of a node divide the data, and each node has a copy (1)");
   if (!is_cuda) {
     app.add_option("--stages", raw.stages,
                    "stages of a pipeline: threads, or processes: mpirun -n 4 gpt --stages 4 --microbatches 8");
-    app.add_option("--microbatches", raw.micro_batches, "batches that pass the stages in one step (2 for each stage)");
-    app.add_option(
-        "--schedule", raw.schedule,
-        "of the stages: gpipe, 1f1b, eager, interleaved, 2bw, zb-h1, zb-h2, zb-1p, zb-2p or zb-v, or a file (1f1b)");
+    app.add_option("--microbatches", raw.micro_batches,
+                   "micro-batches that pass the stages in one step (2 for each stage)");
+    app.add_option("--schedule", raw.schedule,
+                   "schedule of the stages: gpipe, 1f1b, eager, interleaved, 2bw, zb-h1, zb-h2, zb-1p, zb-2p or zb-v, "
+                   "or a file (1f1b)");
     app.add_option("--replicas", raw.replicas,
-                   "pipelines side by side, each with rows of its own; --shard says what they divide (1)");
+                   "pipelines in parallel, each with its own rows; --shard sets the data that they divide (1)");
     app.add_option("--plan", raw.plan,
-                   "train as this plan of configure says: as threads, or processes: mpirun -n 4 gpt --plan FILE");
+                   "train by this plan of configure: as threads, or processes: mpirun -n 4 gpt --plan FILE");
     app.add_option("--cluster", raw.cluster, "the cluster of the plan, a file of probe_links");
-    app.add_option("--forecast", raw.forecast,
-                   "do not train: say how long a step takes on the cluster of this file of probe_links, with a rank on "
-                   "each node, by running the trainer in virtual time");
-    app.add_option("--device-rate", raw.device_rate,
-                   "of --forecast: operations a second of a rank in the products of its passes (what the file says)");
+    app.add_option(
+        "--forecast", raw.forecast,
+        "do not train: print how long a step takes on the cluster of this file of probe_links, with a rank on "
+        "each node, by running the trainer in virtual time");
+    app.add_option(
+        "--device-rate", raw.device_rate,
+        "with --forecast: operations a second of a rank in the products of its passes (default: the rate in the file)");
     app.add_option("--write-model", raw.write_model, "write the model to this JSON file, for configure, and end");
     app.add_option("--write-profile", raw.write_profile,
                    "measure some steps with batches of 1, 2, 4, ... rows up to --batch, write the seconds and bytes of "
                    "each layer to this JSON file, for configure, and end");
-    app.add_option("--kind", raw.kind, "of --write-profile: the cluster's kind of the node that measures (node-0)");
-    app.add_option("--profile", raw.profile, "the profile that the plan is for");
+    app.add_option("--kind", raw.kind, "with --write-profile: the kind of the measuring node in the cluster (node-0)");
+    app.add_option("--profile", raw.profile, "the profile for which the plan was made");
   }
   app.add_option("--checkpoint", raw.checkpoint, "save to this folder");
-  app.add_option("--every", raw.every, "steps between two checkpoints (10); the last step is saved in any case");
+  app.add_option("--every", raw.every, "steps between two checkpoints (10); the last step is always saved");
   app.add_option("--resume", raw.resume,
-                 "go on from the newest whole checkpoint of this folder; where --checkpoint names the same folder and "
-                 "nothing is there yet, begin: so a run can be started again as it was started first");
+                 "resume from the newest complete checkpoint of this folder; if --checkpoint names the same folder and "
+                 "it has no checkpoint yet, start: so the same command starts and resumes a run");
   app.add_flag("--verify", out.verify, "train again with unlimited device memory and compare every bit");
   command_line::add_common_flags(app, out.common,
                                  "print the object of --report on standard output, and all text on standard error");
@@ -240,11 +253,11 @@ void read_policies(const raw_options& raw, options& out)
   else if (out.placement.chosen() == update_share::name)
     out.placement = any_placement{update_share{.device_share = static_cast<double>(share)}};
   else if (!raw.device_share.empty())
-    throw problem{"--device-share goes with --placement fixed_split or update_share alone (leave it out)"};
+    throw problem{"--device-share needs --placement fixed_split or update_share (leave it out)"};
   if (out.when != update_time::measured) return;
   if (!raw.placement.empty())
     throw problem{
-        "--placement does not go with --update measured, which finds the place of each update (leave it out)"};
+        "--placement cannot be combined with --update measured, which finds the place of each update (leave it out)"};
   out.placement = any_placement{update_share{}};
 }
 
@@ -283,7 +296,7 @@ void read_sampling(const raw_options& raw, program whose, options& out)
   }
   if (!is_number)
     throw problem{"--activations sample= '" + how + "' is not a number above 0 and at most 1" +
-                  (takes_more ? ", nor auto, nor a file that is there" : "")};
+                  (takes_more ? ", nor auto, nor an existing file" : "")};
   if (wrong != std::errc{} || !(number > 0) || !(number <= 1))
     throw problem{"--activations sample= '" + how + "' is not a number above 0 and at most 1"};
   out.sample_ratio = number;
@@ -293,8 +306,7 @@ void read_sampling(const raw_options& raw, program whose, options& out)
 void read_sampling_options(const raw_options& raw, options& out)
 {
   const auto expect = [](const char* option, const std::string& text, bool may, const char* with) {
-    if (!text.empty() && !may)
-      throw problem{std::string{option} + " goes with --activations " + with + " alone (leave it out)"};
+    if (!text.empty() && !may) throw problem{std::string{option} + " needs --activations " + with + " (leave it out)"};
   };
   expect("--sample-room", raw.sample_room, out.measures_ratios, "sample=auto");
   expect("--sample-file", raw.sample_file, out.measures_ratios, "sample=auto");
@@ -327,7 +339,7 @@ void read_activations(const raw_options& raw, program whose, options& out)
   const auto read_rate = [&](const char* option, const std::string& text, double& rate) {
     if (text.empty() || whose == program::gpt) return;
     if (!is_planned(out.activations))
-      throw problem{std::string{option} + " goes with --activations karma or planned alone (leave it out)"};
+      throw problem{std::string{option} + " needs --activations karma or planned (leave it out)"};
     float number = 0.0f;
     read_real(
         option, text, "from 1 to 1e30", [](float it) { return it >= 1.0f && it <= 1e30f; }, number);
@@ -347,11 +359,11 @@ void read_tuning(const raw_options& raw, options& out)
   if (!raw.init.empty()) out.init = raw.init;
   if (!raw.export_weights.empty()) out.export_weights = raw.export_weights;
   if (out.runs_qkv_again && out.activations != activation_mode::swap && out.activations != activation_mode::sample)
-    throw problem{"--recompute qkv goes with --activations swap or sample alone (leave it out, or choose one)"};
+    throw problem{"--recompute qkv needs --activations swap or sample (leave it out, or choose one)"};
   if (out.size.adapter_rank > 0 && raw.init.empty() && raw.resume.empty())
     throw problem{"--lora tunes a model that was trained before (add --init, or --resume)"};
   if (!raw.exported.empty() && (out.size.mlp != nonlinearity::gelu || out.size.adapter_rank > 0))
-    throw problem{"--export writes a training with GELU of all weights (leave it out, or --mlp relu and --lora)"};
+    throw problem{"--export writes only trainings of all weights with GELU (leave it out, or --mlp relu and --lora)"};
 }
 
 void read_choices(const raw_options& raw, program whose, options& out)
@@ -431,7 +443,7 @@ void check_gradient(const options& chosen)
   }
   if (chosen.size.micro_batches > 1) {
     throw problem{
-        "--gradient in_place does not go with --accumulate " + std::to_string(chosen.size.micro_batches) +
+        "--gradient in_place cannot be combined with --accumulate " + std::to_string(chosen.size.micro_batches) +
         ": the next batch would need the weights whose bytes the gradients took (choose --gradient separate)"};
   }
 }
@@ -449,7 +461,7 @@ void check_measured(const options& chosen)
 void check_ranks(const raw_options& raw, program whose, const options& chosen)
 {
   if (!over_ranks(chosen)) {
-    if (!raw.nodes.empty()) throw problem{"--nodes goes with --ranks or --shard alone (leave it out)"};
+    if (!raw.nodes.empty()) throw problem{"--nodes needs --ranks or --shard (leave it out)"};
     return;
   }
   const std::pair<const char*, const std::string&> refused[] = {
@@ -469,7 +481,7 @@ void check_ranks(const raw_options& raw, program whose, const options& chosen)
   if (chosen.update == update_choice::gpu)
     throw problem{"--update gpu is for one rank (choose --update cpu, or leave out --ranks and --shard)"};
   if (chosen.shard == 0u && chosen.nodes > 1)
-    throw problem{"--nodes does not go with --shard 0, where each rank has a copy (leave it out)"};
+    throw problem{"--nodes cannot be combined with --shard 0, where each rank has a copy (leave it out)"};
   if (chosen.ranks % chosen.nodes != 0)
     throw problem{"--ranks " + raw.ranks + " does not fill --nodes " + raw.nodes + " (make it a multiple)"};
 }
@@ -485,8 +497,8 @@ void refuse(std::initializer_list<named_text> given, const char* why)
 /// Refuses the options that no profile is measured with.
 void check_profile(const raw_options& raw, const options& chosen)
 {
-  if (!chosen.plan) refuse({{"--profile", raw.profile}}, " goes with --plan alone");
-  if (!chosen.write_profile) return refuse({{"--kind", raw.kind}}, " goes with --write-profile alone");
+  if (!chosen.plan) refuse({{"--profile", raw.profile}}, " needs --plan");
+  if (!chosen.write_profile) return refuse({{"--kind", raw.kind}}, " needs --write-profile");
   refuse({{"--plan", raw.plan},
           {"--write-model", raw.write_model},
           {"--stages", raw.stages},
@@ -502,17 +514,18 @@ void check_profile(const raw_options& raw, const options& chosen)
           {"--lora", raw.lora},
           {"--checkpoint", raw.checkpoint},
           {"--resume", raw.resume}},
-         " does not go with --write-profile, which measures steps with memory for everything");
+         " cannot be combined with --write-profile, which measures steps with memory for everything");
   if (chosen.gradient == gradient_choice::in_place)
     throw problem{
-        "--gradient in_place does not go with --write-profile, whose gradients have bytes of their own (leave it out)"};
+        "--gradient in_place cannot be combined with --write-profile, whose gradients have bytes of their own (leave "
+        "it out)"};
 }
 
 /// Refuses the options that a pipeline cannot have, and those that a plan chooses.
 void check_stages(const raw_options& raw, const options& chosen)
 {
   if (chosen.plan && !chosen.cluster) throw problem{"--plan needs the cluster of the plan (add --cluster FILE)"};
-  if (!chosen.plan) refuse({{"--cluster", raw.cluster}}, " goes with --plan alone");
+  if (!chosen.plan) refuse({{"--cluster", raw.cluster}}, " needs --plan");
   if (chosen.write_model)
     refuse({{"--plan", raw.plan},
             {"--stages", raw.stages},
@@ -521,11 +534,11 @@ void check_stages(const raw_options& raw, const options& chosen)
             {"--checkpoint", raw.checkpoint},
             {"--resume", raw.resume},
             {"--metrics", raw.metrics}},
-           " does not go with --write-model, which does not train");
+           " cannot be combined with --write-model, which does not train");
   check_profile(raw, chosen);
   if (!over_stages(chosen))
     return refuse({{"--microbatches", raw.micro_batches}, {"--schedule", raw.schedule}, {"--replicas", raw.replicas}},
-                  " goes with --stages alone");
+                  " needs --stages");
   refuse({{"--trace", raw.trace},
           {"--report", raw.report},
           {"--export", raw.exported},
@@ -541,7 +554,7 @@ void check_stages(const raw_options& raw, const options& chosen)
           {"--lora", raw.lora},
           {"--export-weights", raw.export_weights},
           {"--accumulate", raw.accumulate}},
-         chosen.plan ? " does not go with --plan" : " does not go with --stages");
+         chosen.plan ? " cannot be combined with --plan" : " cannot be combined with --stages");
   if (chosen.plan)
     refuse({{"--stages", raw.stages},
             {"--microbatches", raw.micro_batches},
@@ -551,25 +564,26 @@ void check_stages(const raw_options& raw, const options& chosen)
             {"--shard", raw.shard},
             {"--activations", raw.activations},
             {"--placement", raw.placement}},
-           " does not go with --plan, which says it");
+           " cannot be combined with --plan, which sets it");
   if (chosen.plan && chosen.precision == chunkmem::dtype::float32)
-    throw problem{"--precision fp32 does not go with --plan, which reckons with 16 bits (choose bf16 or fp16)"};
-  if (!chosen.plan && chosen.replicas == 1) refuse({{"--shard", raw.shard}}, " goes with --replicas 2 or more");
+    throw problem{"--precision fp32 cannot be combined with --plan, which assumes 16-bit types (choose bf16 or fp16)"};
+  if (!chosen.plan && chosen.replicas == 1) refuse({{"--shard", raw.shard}}, " needs --replicas 2 or more");
   if (chosen.shard == 0u)
-    throw problem{"--shard 0 does not go with --stages, whose replicas divide states (choose 1, 2 or 3)"};
+    throw problem{"--shard 0 cannot be combined with --stages, whose replicas divide states (choose 1, 2 or 3)"};
   if (chosen.gradient == gradient_choice::in_place)
     throw problem{
-        "--gradient in_place does not go with --stages: several micro-batches add up (choose --gradient separate)"};
+        "--gradient in_place cannot be combined with --stages: several micro-batches add up (choose --gradient "
+        "separate)"};
   check_measured(chosen);
   if (chosen.activations != activation_mode::swap && chosen.activations != activation_mode::recompute)
-    throw problem{"--activations " + raw.activations + " does not go with --stages (choose swap or recompute)"};
+    throw problem{"--activations " + raw.activations + " cannot be combined with --stages (choose swap or recompute)"};
 }
 
 /// @pre   ranks and policies are read
 void read_forecast(const raw_options& raw, program whose, options& out)
 {
   if (whose == program::gpt_cuda) return;
-  if (raw.forecast.empty()) return refuse({{"--device-rate", raw.device_rate}}, " goes with --forecast alone");
+  if (raw.forecast.empty()) return refuse({{"--device-rate", raw.device_rate}}, " needs --forecast");
   out.forecast = raw.forecast;
   refuse({{"--ranks", raw.ranks},
           {"--plan", raw.plan},
@@ -580,14 +594,14 @@ void read_forecast(const raw_options& raw, program whose, options& out)
           {"--metrics", raw.metrics},
           {"--init", raw.init},
           {"--lora", raw.lora}},
-         " does not go with --forecast");
+         " cannot be combined with --forecast");
   if (!out.shard) throw problem{"--forecast is for a training over ranks (add --shard 3, or 0 to 2)"};
   if (raw.activations.starts_with(sampling))
     throw problem{"--activations " + raw.activations +
-                  " does not go with --forecast, which has no rows to sample (choose another)"};
+                  " cannot be combined with --forecast, which has no rows to sample (choose another)"};
   if (raw.update == "measured")
-    throw problem{"--update measured does not go with --forecast, where no step is measured (choose another)"};
-  if (out.verify) throw problem{"--verify does not go with --forecast, which computes nothing (leave it out)"};
+    throw problem{"--update measured cannot be combined with --forecast, where no step is measured (choose another)"};
+  if (out.verify) throw problem{"--verify cannot be combined with --forecast, which computes nothing (leave it out)"};
   float rate = 0;
   read_real(
       "--device-rate", raw.device_rate, "from 1 to 1e30", [](float it) { return it >= 1.0f && it <= 1e30f; }, rate);
@@ -639,13 +653,13 @@ options parse_options(int count, const char* const* arguments, program whose)
   if (!raw.exported.empty()) out.exported = raw.exported;
   for (const auto& other : {out.trace, out.report, out.exported})
     if (out.metrics && other && out.metrics->lexically_normal() == other->lexically_normal())
-      throw problem{"--metrics '" + raw.metrics + "' is the file of another option too (choose another file)"};
+      throw problem{"--metrics '" + raw.metrics + "' is also the file of another option (choose another file)"};
   if (!raw.checkpoint.empty()) out.checkpoint = raw.checkpoint;
   if (!raw.resume.empty()) out.resume = raw.resume;
   check_ranks(raw, whose, out);
   read_stages(raw, out);
   if (!raw.every.empty() && !out.checkpoint)
-    throw problem{"--every goes with --checkpoint alone (name a folder, or leave it out)"};
+    throw problem{"--every needs --checkpoint (name a folder, or leave it out)"};
   return out;
 }
 
@@ -661,7 +675,7 @@ std::string help_text(program whose)
   const std::string name = name_of(whose);
   app.footer("Examples:\n  " + name + " --verify\n  " + name +
              " --text FOLDER --steps 400 --resume saved --checkpoint saved --metrics metrics.jsonl\n"
-             "Ctrl-C and SIGTERM end the step and save it; the same command goes on there.");
+             "Ctrl-C and SIGTERM end the training after the current step and save it; the same command resumes it.");
   return app.help();
 }
 

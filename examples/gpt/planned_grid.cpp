@@ -180,7 +180,8 @@ planned_training read_plan(const options& chosen)
              .processes = processes_of(plan)};
   if (plan.recomputes && divides_backward(it.grid.plan))
     refuse(
-        "recomputes with a schedule that divides backward runs, whose second half reads what is not kept (plan again)");
+        "recomputes with a schedule that divides backward runs, whose second half reads tensors that are not kept "
+        "(plan again)");
   for (std::uint32_t stage = 0; stage < plan.stages; ++stage)
     it.grid.rooms.push_back(configurator::room_of_stage(whole, plan, stage));
   return it;

@@ -145,9 +145,8 @@ template <class Training>
   const chunkmem::bytes least = all_with(1.0 / chunkmem::activation::ratio_search::steps);
   if (room < least)
     throw problem{
-        "--sample-room leaves " + std::to_string(room.count()) +
-        " B for the rows that are kept of all inputs of a batch, and " + std::to_string(least.count()) +
-        " B are needed for a 32nd of each (give that much" +
+        "--sample-room leaves " + std::to_string(room.count()) + " B for the kept rows of all inputs of a batch, and " +
+        std::to_string(least.count()) + " B are needed for a 32nd of each (give that much" +
         (least < exact ? ", which is " + std::to_string(least.count() * 100 / exact.count() + 1) + "%)" : ")")};
   return chunkmem::bytes{room.count() / chosen.size.batch};
 }
@@ -206,8 +205,8 @@ inline void check_ratio_file(const options& chosen)
   };
   for (const auto& [option, other] : others)
     if (other && place(*other) == place(mine))
-      throw problem{begin + mine.string() + "' is the file of " + option +
-                    " too (choose another file for one of them)"};
+      throw problem{begin + mine.string() + "' is also the file of " + option +
+                    " (choose another file for one of them)"};
 }
 
 /// The ratios of inputs that have some of their own: measured, or of a file.

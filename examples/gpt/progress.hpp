@@ -46,9 +46,9 @@ class progress {
   void check() const
   {
     if (saved_rows_ == rows_) return;
-    throw problem{"--resume takes up a training of " + std::to_string(saved_rows_) +
+    throw problem{"--resume continues a training of " + std::to_string(saved_rows_) +
                   " rows in each step, and here are " + std::to_string(rows_) +
-                  ": its batches would be others (choose ranks, --batch and --accumulate whose product is " +
+                  ": its batches would differ (choose ranks, --batch and --accumulate whose product is " +
                   std::to_string(saved_rows_) + ")"};
   }
 

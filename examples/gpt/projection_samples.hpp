@@ -77,7 +77,7 @@ class projection_samples {
   {
     for (std::size_t site = 0; site < ratios_.size(); ++site)
       if (saved_ratios_[site] != ratios_[site])
-        throw problem{"--resume takes up a training that keeps " + ratio_text(saved_ratios_[site]) +
+        throw problem{"--resume continues a training that keeps " + ratio_text(saved_ratios_[site]) +
                       " of the rows of \"" + inputs_[site * batch_].name() + "\", and here it is " +
                       ratio_text(ratios_[site]) + " (give the --activations sample= that it was begun with)"};
   }

@@ -97,7 +97,7 @@ std::vector<input_ratio> read_ratios(const std::filesystem::path& where, const e
   try {
     chunkmem::text_reader text{in, "ratios", longest_line};
     const std::string_view head = text.next_line();
-    if (head.ends_with('\r')) text.refuse("lines end in CR LF, and LF alone is read");
+    if (head.ends_with('\r')) text.refuse("lines end in CR LF, and only LF is accepted");
     if (head != "sampling ratios 2") text.refuse("it is not 'sampling ratios 2'");
     read_model(text, where, size);
     std::vector<input_ratio> found;
@@ -106,15 +106,14 @@ std::vector<input_ratio> read_ratios(const std::filesystem::path& where, const e
       const std::string_view first = text.word();
       if (first == "end") break;
       if (first != "input") text.refuse("it begins neither with input nor with end");
-      if (found.size() == most_rows_of_layers) text.refuse("there are more inputs than any model has");
+      if (found.size() == most_rows_of_layers) text.refuse("there are more inputs than a model can have");
       input_ratio next = read_input(text);
       if (std::ranges::find(found, next.name, &input_ratio::name) != found.end())
-        text.refuse("an input of this name was there before");
+        text.refuse("an input of this name is repeated");
       found.push_back(std::move(next));
     }
     text.expect_end();
-    if (in.peek() != std::ifstream::traits_type::eof())
-      text.refuse("more lines come behind it, and it is the last one");
+    if (in.peek() != std::ifstream::traits_type::eof()) text.refuse("more lines follow, and end must be the last line");
     return found;
   } catch (const chunkmem::format_error& broken) {
     throw problem{about(where) + "is broken: " + broken.what()};
@@ -127,12 +126,12 @@ void expect_inputs(const std::filesystem::path& where, const std::vector<input_r
   for (const sized_input& it : here)
     if (std::ranges::find(inputs, it.name, &input_ratio::name) == inputs.end())
       throw problem{about(where) + "has no ratio of \"" + it.name +
-                    "\": it is of another model (measure this one: --activations sample=auto)"};
+                    "\": the file is for another model (measure this one: --activations sample=auto)"};
   for (const input_ratio& it : inputs) {
     const auto same = std::ranges::find(here, it.name, &sized_input::name);
     if (same == here.end())
       throw problem{about(where) + "has a ratio of \"" + it.name +
-                    "\", which is no input that is sampled here: it is of another model (measure this one: " +
+                    "\", which is no input that is sampled here: the file is for another model (measure this one: " +
                     "--activations sample=auto)"};
     const auto expect = [&](const char* what, chunkmem::bytes there, chunkmem::bytes wanted) {
       if (there != wanted)

@@ -69,9 +69,9 @@ using plan_type = chunkmem::pipeline::schedule;
                       "--activations)"};
   if (plan.gradient_sets > 1)
     throw problem{"the schedule '" + chosen.schedule + "' has " + std::to_string(plan.gradient_sets) +
-                  " sets of gradients, and gpt keeps one (make it with one)"};
+                  " sets of gradients, and gpt keeps one (give a schedule with one set)"};
   if (divides_backward(plan) && chosen.activations == activation_mode::recompute)
-    throw problem{"--activations recompute does not go with the schedule '" + chosen.schedule +
+    throw problem{"--activations recompute cannot be combined with the schedule '" + chosen.schedule +
                   "', which divides backward runs: the second one needs the activations (choose swap)"};
   if (plan.part_count() > chosen.size.layers)
     throw problem{std::to_string(plan.part_count()) + " parts of a model with " + std::to_string(chosen.size.layers) +

@@ -29,7 +29,7 @@ namespace gpt::cuda {
   if (chosen.size.micro_batches == 1 || !plan.divided.gradients) return plan;
   if (!plan.divided.parameters)
     throw problem{
-        "--shard 2 does not go with --accumulate on a GPU, where gradients are added over ranks once for a step "
+        "--shard 2 cannot be combined with --accumulate on a GPU, where gradients are added over ranks once for a step "
         "(choose --shard 1 or 3)"};
   plan.divided = chunkmem::sharding::zero_3_reduce_last;
   return plan;

@@ -395,9 +395,9 @@ TEST_CASE("a difference has a likely cause", "[gpt_foresight]")
   seen.loaded = 2048;
   CHECK_THAT(ahead.compared_with(seen, {.skipped = 1}), ContainsSubstring("likely cause, bytes: 1 steps whose"));
   CHECK_THAT(ahead.compared_with(seen, {.is_resumed = true}),
-             ContainsSubstring("a training that begins with values of a file"));
+             ContainsSubstring("a training that starts with the values of a file"));
   CHECK_THAT(ahead.compared_with(seen, {.was_saved = true}), ContainsSubstring("a checkpoint that was saved"));
-  CHECK_THAT(ahead.compared_with(seen, {.divergences = 2}), ContainsSubstring("2 steps that were not as recorded"));
+  CHECK_THAT(ahead.compared_with(seen, {.divergences = 2}), ContainsSubstring("2 steps that differed from the record"));
 }
 
 }  // namespace foresight_test

@@ -116,10 +116,12 @@ TEST_CASE("precision, gradients and the update are read", "[gpt]")
   CHECK(measured.when == gpt::update_time::measured);
   CHECK(measured.placement.chosen() == "update_share");
   CHECK_THAT(refusal({"--update", "measured", "--placement", "host_first"}), ContainsSubstring("finds the place"));
-  CHECK_THAT(refusal({"--update", "measured", "--device-share", "0.5"}), ContainsSubstring("update_share alone"));
+  CHECK_THAT(refusal({"--update", "measured", "--device-share", "0.5"}),
+             ContainsSubstring("update_share (leave it out)"));
   CHECK_THAT(refusal({"--update", "measured", "--shard", "3", "--forecast", "cluster.json"}),
              ContainsSubstring("where no step is measured"));
-  CHECK_THAT(refusal({"--update", "late", "--stages", "2"}), ContainsSubstring("--update does not go with --stages"));
+  CHECK_THAT(refusal({"--update", "late", "--stages", "2"}),
+             ContainsSubstring("--update cannot be combined with --stages"));
   const gpt::options sums = parse({"--precision=fp16", "--gradient=separate", "--accumulate=4", "--export=e.json"});
   CHECK(sums.precision == chunkmem::dtype::float16);
   CHECK(sums.gradient == gpt::gradient_choice::separate);
@@ -151,7 +153,8 @@ TEST_CASE("a share of the device is read where a placement has one", "[gpt]")
   CHECK(on_device(parse({"--placement", "fixed_split"})) == 4);
   CHECK(on_device(parse({"--placement", "fixed_split", "--device-share", "0.25"})) == 2);
   CHECK(on_device(parse({"--placement", "update_share", "--device-share", "0.25"})) == 2);
-  CHECK_THAT(refusal({"--device-share", "0.25"}), ContainsSubstring("--placement fixed_split or update_share alone"));
+  CHECK_THAT(refusal({"--device-share", "0.25"}),
+             ContainsSubstring("--placement fixed_split or update_share (leave it out)"));
   CHECK_THAT(refusal({"--placement", "fixed_split", "--device-share", "2"}), ContainsSubstring("from 0 to 1"));
 }
 
@@ -194,11 +197,11 @@ TEST_CASE("ratios of sampled inputs are measured or read, and their options go w
     CHECK_THAT(refusal({"--activations", "sample=auto", "--sample-room", wrong}), ContainsSubstring("before its %"));
   CHECK_THAT(refusal({"--activations", "sample=auto", "--sample-room", "5"}), ContainsSubstring("has no unit"));
   for (const char* const option : {"--sample-room", "--sample-file"}) {
-    CHECK_THAT(refusal({option, "1KiB"}), ContainsSubstring("goes with --activations sample=auto alone"));
+    CHECK_THAT(refusal({option, "1KiB"}), ContainsSubstring("needs --activations sample=auto"));
     CHECK_THAT(refusal({"--activations", "sample=0.3", option, "1KiB"}),
-               ContainsSubstring("goes with --activations sample=auto alone"));
+               ContainsSubstring("needs --activations sample=auto"));
   }
-  CHECK_THAT(refusal({"--noise", "5"}), ContainsSubstring("goes with --activations sample= alone"));
+  CHECK_THAT(refusal({"--noise", "5"}), ContainsSubstring("needs --activations sample="));
   CHECK_THAT(refusal({"--activations", "sample=0.3", "--noise", "0"}), ContainsSubstring("from 1 to"));
   for (const char* const option : {"--ranks", "--stages"})
     CHECK(!refusal({"--activations", "sample=0.3", "--noise", "5", option, "2"}).empty());
@@ -251,8 +254,8 @@ TEST_CASE("the program of the GPU computes activations again by default, and tel
   CHECK((rated.link_rate > 4.99e10 && rated.link_rate < 5.01e10));
   refused({"--activations", "drop"}, "'drop' is unknown: choose swap, keep, recompute, karma or planned");
   refused({"--activations", "planned", "--shard", "3"}, "--activations planned is for one rank (choose swap");
-  refused({"--activations", "swap", "--link-rate", "1e10"}, "goes with --activations karma or planned alone");
-  refused({"--device-rate", "1e14"}, "goes with --activations karma or planned alone");
+  refused({"--activations", "swap", "--link-rate", "1e10"}, "needs --activations karma or planned");
+  refused({"--device-rate", "1e14"}, "needs --activations karma or planned");
   refused({"--activations", "karma", "--device-rate", "0"}, "--device-rate '0' is not a number from 1 to 1e30");
   CHECK_THAT(refusal({"--link-rate", "1e10"}), ContainsSubstring("--help"));
 }
@@ -282,7 +285,8 @@ TEST_CASE("a version is asked for without other options, and metrics ask for a n
   const gpt::options on_gpu =
       gpt::parse_options(2, std::vector<const char*>{"--metrics", "x"}.data(), gpt::program::gpt_cuda);
   CHECK(gpt::clip_of(on_gpu) == 0.0f);
-  CHECK_THAT(refusal({"--write-model", "m.json", "--metrics", "x"}), ContainsSubstring("--metrics does not go with"));
+  CHECK_THAT(refusal({"--write-model", "m.json", "--metrics", "x"}),
+             ContainsSubstring("--metrics cannot be combined with"));
 }
 
 TEST_CASE("the file of metrics is no other file of the run", "[gpt]")
@@ -311,11 +315,11 @@ TEST_CASE("a forecast is for ranks that train, and has a rate of its own", "[gpt
     CHECK_THAT(refusal(words), ContainsSubstring(why));
   };
   refused({"--forecast", "cluster.json"}, "is for a training over ranks (add --shard 3, or 0 to 2)");
-  refused({"--device-rate", "2e9"}, "--device-rate goes with --forecast alone");
-  refused({"--shard", "2", "--forecast", "cluster.json", "--ranks", "4"}, "--ranks does not go with --forecast");
-  refused({"--shard", "2", "--forecast", "cluster.json", "--accumulate", "2"}, "--accumulate does not go with");
+  refused({"--device-rate", "2e9"}, "--device-rate needs --forecast");
+  refused({"--shard", "2", "--forecast", "cluster.json", "--ranks", "4"}, "--ranks cannot be combined with --forecast");
+  refused({"--shard", "2", "--forecast", "cluster.json", "--accumulate", "2"}, "--accumulate cannot be combined with");
   refused({"--shard", "2", "--forecast", "cluster.json", "--activations", "sample=0.5"}, "no rows to sample");
-  refused({"--shard", "2", "--forecast", "cluster.json", "--verify"}, "--verify does not go with --forecast");
+  refused({"--shard", "2", "--forecast", "cluster.json", "--verify"}, "--verify cannot be combined with --forecast");
   refused({"--shard", "2", "--forecast", "cluster.json", "--device-rate", "0"}, "is not a number from 1 to 1e30");
 }
 
@@ -423,7 +427,7 @@ TEST_CASE("stages take two micro-batches each by default, and what they cannot d
   const gpt::options own = parse({"--stages", "2", "--microbatches", "5", "--schedule", "mine.txt"});
   CHECK((own.size.micro_batches == 5 && own.schedule == "mine.txt"));
   for (const char* option : {"--microbatches", "--schedule"})
-    CHECK_THAT(refusal({option, "4"}), ContainsSubstring("goes with --stages alone"));
+    CHECK_THAT(refusal({option, "4"}), ContainsSubstring("needs --stages"));
   for (const char* option : {"--trace", "--report", "--export", "--ranks", "--sample", "--accumulate"})
     CHECK_THAT(refusal({"--stages", "2", option, "2"}), ContainsSubstring(option));
   CHECK_THAT(refusal({"--stages", "2", "--activations", "karma"}), ContainsSubstring("choose swap or recompute"));
@@ -444,10 +448,10 @@ TEST_CASE("ranks are threads by --ranks and processes without it, and what they 
   CHECK((processes.ranks == 0 && processes.shard == 0u));
   CHECK_THAT(refusal({"--shard", "4"}), ContainsSubstring("--shard"));
   CHECK_THAT(refusal({"--ranks", "65"}), ContainsSubstring("--ranks"));
-  CHECK_THAT(refusal({"--nodes", "2"}), ContainsSubstring("--nodes goes with --ranks or --shard alone"));
+  CHECK_THAT(refusal({"--nodes", "2"}), ContainsSubstring("--nodes needs --ranks or --shard"));
   CHECK_THAT(refusal({"--ranks", "3", "--nodes", "2"}), ContainsSubstring("--ranks 3 does not fill --nodes 2"));
   CHECK_THAT(refusal({"--ranks", "4", "--nodes", "2", "--shard", "0"}),
-             ContainsSubstring("--nodes does not go with --shard 0"));
+             ContainsSubstring("--nodes cannot be combined with --shard 0"));
   CHECK(parse({"--ranks", "2", "--checkpoint", "x", "--resume", "y"}).resume == "y");
   for (const char* option : {"--trace", "--report", "--export"})
     CHECK_THAT(refusal({"--ranks", "2", option, "x"}), ContainsSubstring(std::string{option} + " is for one rank"));

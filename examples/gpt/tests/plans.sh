@@ -75,9 +75,9 @@ sed 's/5e+09/6e+09/' "$cluster" >"$folder/other.json"
 {
   refused "that of another cluster" $model --cluster "$folder/other.json" --plan "$first"
   refused "add --cluster FILE" $model --plan "$first"
-  refused "--cluster goes with --plan alone" $model --cluster "$cluster"
-  refused "--stages does not go with --plan, which says it" $model --cluster "$cluster" --plan "$first" --stages 2
-  refused "reckons with 16 bits" $model --cluster "$cluster" --plan "$first" --precision fp32
+  refused "--cluster needs --plan" $model --cluster "$cluster"
+  refused "--stages cannot be combined with --plan, which sets it" $model --cluster "$cluster" --plan "$first" --stages 2
+  refused "assumes 16-bit types" $model --cluster "$cluster" --plan "$first" --precision fp32
   refused "cannot be read" $model --cluster "$cluster" --plan "$folder/none.plan"
   sed 's/"tensor": 1/"tensor": 2/; s/"stages": 4/"stages": 2/' "$folder/2bw.plan" >"$folder/tensor.plan"
   refused "ranks that share layers" $model --cluster "$cluster" --plan "$folder/tensor.plan"
@@ -91,11 +91,11 @@ sed 's/5e+09/6e+09/' "$cluster" >"$folder/other.json"
   sed 's/"micro_batch": [0-9]*/"micro_batch": 1000000000000000000/' "$first" >"$folder/rows.plan"
   refused "rows.plan' has micro-batches of 1000000000000000000 rows" $model --cluster "$cluster" --plan "$folder/rows.plan"
   refused "that of another model, or of a trainer with other traits" $model --cluster "$cluster" --plan "$profiled"
-  refused "--profile goes with --plan alone" $model --profile "$folder/profile.json"
-  refused "--kind goes with --write-profile alone" $model --kind process
-  refused "does not go with --write-profile" $model --ranks 2 --write-profile "$folder/profile.json"
-  refused "does not go with --write-model" $model --stages 2 --write-model "$folder/model.json"
-  refused "goes with --replicas 2 or more" $model --stages 2 --shard 2
+  refused "--profile needs --plan" $model --profile "$folder/profile.json"
+  refused "--kind needs --write-profile" $model --kind process
+  refused "cannot be combined with --write-profile" $model --ranks 2 --write-profile "$folder/profile.json"
+  refused "cannot be combined with --write-model" $model --stages 2 --write-model "$folder/model.json"
+  refused "needs --replicas 2 or more" $model --stages 2 --shard 2
   refused "replicas divide states" $model --stages 2 --replicas 2 --shard 0
 }
 # gpt needs more than the proof reckons with, and says so before it trains.

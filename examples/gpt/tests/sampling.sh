@@ -92,19 +92,19 @@ fi
 # A resumed training has the ratios that it began with.
 trains 32 2 --activations sample=first.txt --checkpoint saved --every 2
 trains 32 2 --activations sample=first.txt --resume saved
-refused 'takes up a training that keeps 0\.[0-9]* of the rows of "layer 0 attended", and here it is 0\.3 ' 32 2 --activations sample=0.3 --resume saved
+refused 'continues a training that keeps 0\.[0-9]* of the rows of "layer 0 attended", and here it is 0\.3 ' 32 2 --activations sample=0.3 --resume saved
 
 # A run that is refused leaves the ratios that the checkpoint needs, and so does one that has two files of one name.
 cp first.txt kept.txt
-refused 'takes up a training that keeps' 32 2 --activations sample=auto --sample-room 60% --sample-file kept.txt --resume saved
+refused 'continues a training that keeps' 32 2 --activations sample=auto --sample-room 60% --sample-file kept.txt --resume saved
 cmp first.txt kept.txt || fail "a refused run replaced the ratios"
 for option in --report --trace --export-weights; do
-  refused "'kept.txt' is the file of $option too" 32 2 --activations sample=auto --sample-file kept.txt "$option" ./kept.txt
+  refused "'kept.txt' is also the file of $option" 32 2 --activations sample=auto --sample-file kept.txt "$option" ./kept.txt
 done
 cmp first.txt kept.txt || fail "a refused run replaced the ratios"
-refused "sample=kept.txt' is the file of --report too" 32 2 --activations sample=kept.txt --report ./kept.txt
+refused "sample=kept.txt' is also the file of --report" 32 2 --activations sample=kept.txt --report ./kept.txt
 cat first.txt first.txt first.txt first.txt > text.txt
-refused "'text.txt' is the file of --text too" 32 2 --activations sample=auto --sample-file text.txt --text ./text.txt
+refused "'text.txt' is also the file of --text" 32 2 --activations sample=auto --sample-file text.txt --text ./text.txt
 # A checkpoint of exact training, and one of sampled training, each resumed as the other.
 trains 32 2 --checkpoint exact --every 2
 refused 'without ratios of sampled inputs.*--init exact' 32 2 --activations sample=0.3 --resume exact
@@ -125,7 +125,7 @@ for noise in nan inf -1; do
   refused 'line 3 .*a noise is at least 0 and finite' 32 2 --activations sample=broken.txt
 done
 { cat first.txt && echo; } > broken.txt
-refused 'line 5 .*more lines come behind it' 32 2 --activations sample=broken.txt
+refused 'line 5 .*more lines follow' 32 2 --activations sample=broken.txt
 sed 's/$/\r/' first.txt > broken.txt
 refused 'line 1 .*lines end in CR LF' 32 2 --activations sample=broken.txt
 sed 's/layer 1/layer 7/' first.txt > other.txt
@@ -137,7 +137,7 @@ refused 'sample=broken.txt is broken: .*line 3' 32 2 --activations sample=broken
 sed 's/ratio 0/ratio 7/' first.txt > broken.txt
 refused 'line 3 .* above 0 and at most 1' 32 2 --activations sample=broken.txt
 sed 's/layer 1/layer 0/' first.txt > broken.txt
-refused 'line 4 .*of this name was there before' 32 2 --activations sample=broken.txt
+refused 'line 4 .*of this name is repeated' 32 2 --activations sample=broken.txt
 # A row with its index and scale takes more than 16 rows here: bytes are named, and no share of all rows.
 status=0
 "$gpt" --heads 2 --context 16 --batch 2 --sample 0 --threads 1 --steps 4 --width 8 --layers 2 --activations sample=auto --sample-room 1KiB > said 2>&1 || status=$?
