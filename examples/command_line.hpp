@@ -69,14 +69,18 @@ inline void arrange(CLI::App& app, std::initializer_list<option_group> groups)
       }
 }
 
-/// Reads all words into what was declared. An empty value is no choice: CLI11 lets it through, we do not.
-/// @throws Problem   what CLI11 says, or an empty value
+/// Reads all words into what was declared. An empty value is no choice, and a flag takes none: CLI11 lets both through.
+/// @throws Problem   what CLI11 says, an empty value, or a flag with a value
 template <class Problem>
 void read(CLI::App& app, int count, const char* const* arguments)
 {
   for (int index = 0; index < count; ++index) {
     const std::string_view word = arguments[index];
     if (word.empty() || word.back() == '=') throw Problem{"an option has an empty value (see --help)"};
+    const std::string name{word.substr(0, word.find('='))};
+    const CLI::Option* const option = name == word ? nullptr : app.get_option_no_throw(name);
+    if (option != nullptr && option->get_items_expected_max() == 0)
+      throw Problem{name + " takes no value (see --help)"};
   }
   try {
     std::vector<std::string> reversed(std::reverse_iterator{arguments + count}, std::reverse_iterator{arguments});

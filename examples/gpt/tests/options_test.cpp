@@ -277,6 +277,7 @@ TEST_CASE("a version is asked for without other options, and metrics ask for a n
   CHECK(parse({"--version"}).common.version);
   CHECK(parse({"--help"}).common.help);
   CHECK(parse({"--json"}).common.json);
+  CHECK(refusal({"--json=3"}) == "--json takes no value (see --help)");
   const gpt::options measured = parse({"--metrics", "lines.jsonl"});
   CHECK(measured.metrics == "lines.jsonl");
   CHECK(gpt::clip_of(measured) == std::numeric_limits<float>::max());
