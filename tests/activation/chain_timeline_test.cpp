@@ -369,6 +369,18 @@ TEST_CASE("a clock has the shortest run of each block, forward and backward apar
   CHECK(clock.backward(1) == 5);
 }
 
+TEST_CASE("a run that seems to take no time, or less than none, is not measured", "[activation]")
+{
+  chain_clock clock;
+  clock.begin(2);
+  clock.note(chain_run::saving, 0, -0.5);
+  clock.note(chain_run::backward, 0, 0);
+  CHECK(clock.forward(0) == 0);
+  CHECK(clock.backward(0) == 0);
+  for (const double seconds : {2.0, -0.5, 0.0}) clock.note(chain_run::saving, 1, seconds);
+  CHECK(clock.forward(1) == 2);
+}
+
 TEST_CASE("requests take the bytes that were free first", "[activation]")
 {
   free_bytes room;

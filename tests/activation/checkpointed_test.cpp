@@ -11,12 +11,23 @@ using cm::backend::host_arena_options;
 
 namespace {
 
-/// Its time goes on by a microsecond whenever it is read, so measured times and plans do not depend on the machine.
+/// Its time goes on by a microsecond whenever it is read, and its waits take none, so measured times and plans do not
+/// depend on the machine.
 struct counted_clock : arena {
   using arena::arena;
   mutable std::uint64_t reads = 0;
   [[nodiscard]] std::uint64_t now() const noexcept { return 1000 * ++reads; }
+  [[nodiscard]] cm::wait_total waited(cm::wait_cause) const noexcept { return {}; }
 };
+
+/// Its time stands still, and each look at its waits finds a millisecond more: every measured time is negative.
+struct waiting_clock : arena {
+  using arena::arena;
+  mutable std::uint64_t looks = 0;
+  [[nodiscard]] static std::uint64_t now() noexcept { return 0; }
+  [[nodiscard]] cm::wait_total waited(cm::wait_cause) const noexcept { return {0, 1'000'000 * ++looks}; }
+};
+static_assert(cm::measuring_backend<counted_clock> && cm::measuring_backend<waiting_clock>);
 
 }  // namespace
 
@@ -78,6 +89,20 @@ TEST_CASE("a network without times measures its blocks in the first iteration an
     const std::string difference = reference().difference(it.run.collect());
     CHECK(difference == "");
     CHECK(it.m.report().divergences == 1);
+  }
+}
+
+TEST_CASE("a network whose measured times are all shorter than its waits goes on under every plan", "[activation]")
+{
+  for (const std::string_view planner : any_planner::names) {
+    if (support::sanitized && planner != "swap_all" && planner != "rotor") continue;
+    INFO("planner " << planner);
+    rig<waiting_clock> it{{.planner = planner, .knows_times = false},
+                          host_arena_options{.device_capacity = plenty, .host_capacity = plenty}};
+    it.run.initialise();
+    for (std::uint32_t now = 0; now < steps; ++now) it.run.step(now);
+    const std::string difference = reference().difference(it.run.collect());
+    CHECK(difference == "");
   }
 }
 

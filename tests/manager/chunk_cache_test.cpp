@@ -281,6 +281,51 @@ TEST_CASE("by age a load takes the frame that was given up before another one be
   }
 }
 
+TEST_CASE("by age a load of several frames takes those of a gathered chunk that was given up before others became free",
+          "[manager]")
+{
+  enum class older : std::uint8_t { given_up, pinned, kept, stored, shorter };
+  for (const older first : {older::given_up, older::pinned, older::kept, older::stored, older::shorter}) {
+    CAPTURE(static_cast<int>(first));
+    const std::uint32_t frames = first == older::shorter ? 1 : 2;
+    auto state = small<eviction::by_retention>({frames, 2, 2}, 4, 6);
+    for (const std::uint32_t index : {0U, 1U, 2U})
+      if (index != 0 || first != older::stored) state.make_derived(chunk_id{index});
+    state.policy().order_by_age(true);
+    counting_mover mover;
+    for (const std::uint32_t index : {0U, 1U, 2U}) use(state, index, entry_kind::write_on_host, mover);
+    use(state, 0, entry_kind::read, mover, first == older::kept ? 7 : access_record::never);
+    if (first == older::pinned)
+      state.acquire(slot_id{0}, chunk_id{0}, entry_kind::read, access_record::never, access_index{0}, mover);
+    use(state, 1, entry_kind::read, mover);
+    REQUIRE(state.try_evict(chunk_id{1}, mover));
+    const bool takes = first == older::given_up;
+    const frame_id expected = state[chunk_id{0}].first_frame[tier::device];
+    use(state, 2, entry_kind::read, mover);
+    CHECK(state[chunk_id{0}].has_frames(tier::device) != takes);
+    CHECK((state[chunk_id{2}].first_frame[tier::device] == expected) == takes);
+    CHECK(mover.write_backs == 0);
+  }
+}
+
+TEST_CASE("by age a load of several frames leaves those that were given up after others became free", "[manager]")
+{
+  for (const bool takes_given_up : {true, false}) {
+    auto state = small<eviction::by_retention>({2, 2, 2}, 4, 6);
+    for (const std::uint32_t index : {0U, 1U, 2U}) state.make_derived(chunk_id{index});
+    state.policy().order_by_age(true);
+    state.policy().take_given_up(takes_given_up);
+    counting_mover mover;
+    for (const std::uint32_t index : {0U, 1U, 2U}) use(state, index, entry_kind::write_on_host, mover);
+    for (const std::uint32_t index : {0U, 1U}) use(state, index, entry_kind::read, mover);
+    REQUIRE(state.try_evict(chunk_id{1}, mover));
+    if (takes_given_up) use(state, 0, entry_kind::read, mover);
+    use(state, 2, entry_kind::read, mover);
+    CHECK(state[chunk_id{0}].has_frames(tier::device));
+    CHECK(state[chunk_id{2}].has_frames(tier::device));
+  }
+}
+
 TEST_CASE("by age a chunk without bytes takes a frame that ranks may still add up last, and the oldest of these",
           "[manager]")
 {

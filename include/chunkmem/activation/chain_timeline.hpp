@@ -484,7 +484,7 @@ class tensor_ends {
 ///     ... run a block ...
 ///     clock.note(chain_run::passing, block, clock.read(m) - before);
 ///
-/// A block that runs forward several times has the shortest time.
+/// A block that runs forward several times has the shortest time. A block that was not measured has 0.
 class chain_clock {
  public:
   void begin(std::uint32_t blocks)
@@ -498,8 +498,11 @@ class chain_clock {
   {
     return static_cast<double>(manager.backend().now()) * 1e-9 - manager.report().stalls.seconds();
   }
+  /// Other clocks may count the waits, and streams wait for copies on threads of their own. So a run may seem to take
+  /// no time, or less than none: it counts as not measured.
   void note(chain_run run, std::uint32_t block, double seconds) noexcept
   {
+    if (!(seconds > 0)) return;
     double& known = (run == chain_run::backward ? backward_ : forward_)[block];
     if (known == 0 || seconds < known) known = seconds;
   }

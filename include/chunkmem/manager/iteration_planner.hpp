@@ -575,7 +575,7 @@ class iteration_planner {
     const std::uint64_t frame = now.space(tier::device).frame_bytes();
     const way_tried anywhere =
         try_anywhere(open, now, record, chunk_of_slot, long_trial.counted * (open.moved_bytes / frame));
-    if (anywhere.moved > than) return impossible;
+    if (anywhere.moved == impossible || anywhere.moved > than) return impossible;
     retained_.start(now.table(), open, {}, anywhere.ways);
     (void)retained_.frames_moved(record, chunk_of_slot, long_trial);
     const transfer::iteration_plan& seen =
