@@ -66,14 +66,24 @@ struct chunk_model {
 namespace {
 
 struct stopped {};
+thread_local std::string error_of_no_model;
+
+/// @throws usage_error   it is null
+template <class Object>
+Object& given(Object* it)
+{
+  if (it == nullptr) throw cm::usage_error{"a pointer is null"};
+  return *it;
+}
 
 /// Runs work, and makes a code of what it throws.
+/// @param of   keeps the text; null: the thread does
 template <class Work>
-int code_of(std::string* text, Work work) noexcept
+int code_of(chunk_model* of, Work work) noexcept
 {
   const auto told = [&](const char* what, int code) noexcept {
     try {
-      if (text != nullptr) *text = what;
+      (of == nullptr ? error_of_no_model : of->error) = what;
     } catch (...) {
     }
     return code;
@@ -105,14 +115,17 @@ void take_step(chunk_model& it, chunks_pass forward, chunks_pass backward, void*
     for (int kind = 0; kind < CHUNKS_KINDS; ++kind) it.release(kind);  // what the trainer forgot
     if (ends) throw stopped{};
   };
+  if (forward == nullptr || backward == nullptr) throw cm::usage_error{"a pass is null"};
+  bool has_begun = false;  // else a pass called this, whose gradients stay
   try {
     auto iteration = it.m.iteration();
+    has_begun = true;
     iteration.pass(cm::pass::forward);
     pass(forward);
     iteration.pass(cm::pass::backward);
     pass(backward);
   } catch (...) {
-    it.m.drop_gradients();
+    if (has_begun) it.m.drop_gradients();
     throw;
   }
   it.m.step(it.adam, {.learning_rate = rate});
@@ -122,7 +135,7 @@ void take_step(chunk_model& it, chunks_pass forward, chunks_pass backward, void*
 
 int chunks_group_new(chunk_group** group, uint32_t ranks)
 {
-  return code_of(nullptr, [&] { *group = new chunk_group{cm::collective::thread_group{ranks}}; });
+  return code_of(nullptr, [&] { given(group) = new chunk_group{cm::collective::thread_group{ranks}}; });
 }
 void chunks_group_free(chunk_group* group)
 {
@@ -132,8 +145,9 @@ void chunks_group_free(chunk_group* group)
 int chunks_new(chunk_model** model, chunk_group* group, uint32_t rank, uint32_t layers, uint64_t floats,
                uint64_t device, uint64_t host)
 {
-  return code_of(nullptr,
-                 [&] { *model = new chunk_model{*group, rank, layers, floats, cm::bytes{device}, cm::bytes{host}}; });
+  return code_of(nullptr, [&] {
+    given(model) = new chunk_model{given(group), rank, layers, floats, cm::bytes{device}, cm::bytes{host}};
+  });
 }
 void chunks_free(chunk_model* model)
 {
@@ -141,34 +155,35 @@ void chunks_free(chunk_model* model)
 }
 const char* chunks_error(const chunk_model* model)
 {
-  return model->error.c_str();
+  return (model == nullptr ? error_of_no_model : model->error).c_str();
 }
 
 int chunks_pin(chunk_model* model, chunks_kind kind, uint32_t number, float** address)
 {
-  chunk_model& it = *model;
-  return code_of(&it.error, [&] {
+  return code_of(model, [&] {
+    chunk_model& it = given(model);
+    float*& to = given(address);
     it.release(kind);
     switch (kind) {
       case CHUNKS_WEIGHT:
         it.weight.emplace(it.m.acquire(it.weights.slice(number), cm::access::read));
-        *address = const_cast<float*>(it.weight->data());
+        to = const_cast<float*>(it.weight->data());
         return;
       case CHUNKS_INPUT:
         it.input.emplace(it.m.acquire(it.outputs.slice(number), cm::access::read));
-        *address = const_cast<float*>(it.input->data());
+        to = const_cast<float*>(it.input->data());
         return;
       case CHUNKS_FIRST:
         it.first.emplace(it.m.acquire(it.weights.slice(number), cm::access::write));
-        *address = it.first->data();
+        to = it.first->data();
         return;
       case CHUNKS_OUTPUT:
         it.output.emplace(it.m.acquire(it.outputs.slice(number), cm::access::write));
-        *address = it.output->data();
+        to = it.output->data();
         return;
       case CHUNKS_GRADIENT:
         it.gradient.emplace(it.m.gradient(it.weights.slice(number)));
-        *address = it.gradient->data();
+        to = it.gradient->data();
         if (it.gradient->beta() == 0) std::ranges::fill(it.gradient->span(), 0.0F);
         return;
       case CHUNKS_KINDS: break;
@@ -178,43 +193,44 @@ int chunks_pin(chunk_model* model, chunks_kind kind, uint32_t number, float** ad
 }
 int chunks_unpin(chunk_model* model, chunks_kind kind)
 {
-  return code_of(&model->error, [&] { model->release(kind); });
+  return code_of(model, [&] { given(model).release(kind); });
 }
 int chunks_drop(chunk_model* model, uint32_t number)
 {
-  return code_of(&model->error, [&] { model->m.drop(model->outputs.slice(number)); });
+  return code_of(model, [&] { given(model).m.drop(model->outputs.slice(number)); });
 }
 
 int chunks_step(chunk_model* model, chunks_pass forward, chunks_pass backward, void* trainer, float rate)
 {
-  return code_of(&model->error, [&] {
-    take_step(*model, forward, backward, trainer, rate);
+  return code_of(model, [&] {
+    take_step(given(model), forward, backward, trainer, rate);
     ++model->steps;
   });
 }
 int chunks_rehearse(chunk_model* model, chunks_pass forward, chunks_pass backward, void* trainer, uint64_t* device,
                     uint64_t* host)
 {
-  return code_of(&model->error, [&] {
+  return code_of(model, [&] {
+    chunk_model& it = given(model);
     const cm::memory_requirement need =
-        model->m.rehearse([&] { take_step(*model, forward, backward, trainer, 0.0F); }, cm::rehearse_on::scratch);
-    *device = need.smallest_device.count();
-    *host = need.smallest_host.count();
+        it.m.rehearse([&] { take_step(it, forward, backward, trainer, 0.0F); }, cm::rehearse_on::scratch);
+    given(device) = need.smallest_device.count();
+    given(host) = need.smallest_host.count();
   });
 }
 
 int chunks_save(chunk_model* model, const char* folder)
 {
-  return code_of(&model->error, [&] {
-    cm::io::posix_folder place{folder};
-    cm::checkpoint::save(model->m, place);
+  return code_of(model, [&] {
+    cm::io::posix_folder place{&given(folder)};
+    cm::checkpoint::save(given(model).m, place);
   });
 }
 int chunks_load(chunk_model* model, const char* folder, uint64_t* steps)
 {
-  return code_of(&model->error, [&] {
-    cm::io::posix_folder place{folder};
-    (void)cm::checkpoint::load(model->m, place, {.allow_fresh_start = true});
-    *steps = model->steps;
+  return code_of(model, [&] {
+    cm::io::posix_folder place{&given(folder)};
+    const auto found = cm::checkpoint::load(given(model).m, place, {.allow_fresh_start = true});
+    given(steps) = found.number == 0 ? 0 : model->steps;
   });
 }

@@ -11,7 +11,7 @@ extern "C" {
 #endif
 
 typedef struct chunk_model chunk_model;  // the model of one rank
-typedef struct chunk_group chunk_group;  // ranks that are threads
+typedef struct chunk_group chunk_group;  // ranks that are threads; outlives their models
 
 enum chunks_code {
   CHUNKS_OK,
@@ -36,7 +36,8 @@ void chunks_group_free(chunk_group* group);
 int chunks_new(chunk_model** model, chunk_group* group, uint32_t rank, uint32_t layers, uint64_t floats,
                uint64_t device, uint64_t host);
 void chunks_free(chunk_model* model);
-const char* chunks_error(const chunk_model* model);  // of its last call that failed
+// Of its last call that failed. Null: of the last call of this thread that failed without a model, such as chunks_new.
+const char* chunks_error(const chunk_model* model);
 
 // The address is good until chunks_unpin. One pin of a kind at a time.
 int chunks_pin(chunk_model* model, enum chunks_kind kind, uint32_t number, float** address);

@@ -114,7 +114,7 @@ static void* run_rank(void* data)
   }
   job->failed = 0;
 end:
-  if (job->failed) fprintf(stderr, "rank %u: %s\n", job->rank, model == NULL ? "no model" : chunks_error(model));
+  if (job->failed) fprintf(stderr, "rank %u: %s\n", job->rank, chunks_error(model));
   chunks_free(model);
   free(copy);
   free(t);

@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 #include "exchange.hpp"
 #include "small_model.hpp"
@@ -79,11 +80,12 @@ TEST_CASE("safetensors files of published packages go in and out with the same b
     INFO(path);
     std::filesystem::copy_file(path, place.path() + "/in", std::filesystem::copy_options::overwrite_existing);
     const checkpoint::safetensors_file file{folder.open("in"), "in"};
-    const bool is_whole = std::ranges::all_of(file.tensors(), [](const auto& it) { return it.foreign == nullptr; });
+    const auto known = std::ranges::count_if(file.tensors(), [](const auto& it) { return it.foreign == nullptr; });
+    const bool is_whole = std::cmp_equal(known, file.tensors().size());
     model_of_file first{file.tensors()}, second{file.tensors()};
     checkpoint::import_values(first.m, folder, "in", {.takes_part = !is_whole});
     checkpoint::export_values(first.m, folder, "out");
-    CHECK(checkpoint::safetensors_file{folder.open("out"), "out"}.tensors().size() <= file.tensors().size());
+    CHECK(std::cmp_equal(checkpoint::safetensors_file{folder.open("out"), "out"}.tensors().size(), known));
     if (is_whole) CHECK(listing_of(folder, "out") == listing_of(folder, "in"));
     (void)checkpoint::save(first.m, folder);
     (void)checkpoint::load(second.m, folder);

@@ -11,6 +11,7 @@
 #include <support/small_network.hpp>
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -32,7 +33,7 @@ constexpr cm::bytes plenty = 512_KiB;
 
 /// Losses and weights by rank. @param device   0: the smallest that a rehearsal proves
 template <class Program>
-std::vector<std::vector<float>> train(std::string_view planner, cm::bytes device)
+std::vector<std::vector<float>> train(std::string_view planner, cm::bytes device, std::uint32_t micro_batches)
 {
   std::vector<std::vector<float>> left(ranks);
   std::vector<cm::bytes> smallest(ranks, device);
@@ -43,6 +44,7 @@ std::vector<std::vector<float>> train(std::string_view planner, cm::bytes device
       arena memory{{.device_capacity = trains ? smallest[rank] : plenty, .host_capacity = plenty}};
       model m{memory, here.all(), {.chunk_bytes = small::frame}, {.unit_bytes = 32_KiB}};
       Program it{m, support::chosen_planner{planner}, rank};
+      it.micro_batches = micro_batches;
       const cm::bytes least = m.rehearse([&] { it.step(0); }, cm::rehearse_on::scratch).smallest_device;
       if (!trains) {
         smallest[rank] = least;
@@ -57,27 +59,46 @@ std::vector<std::vector<float>> train(std::string_view planner, cm::bytes device
   return left;
 }
 
+/// @param half   each planner has one and two micro-batches in turn, on another device each; else both on both
 template <class Program>
-void has_the_bits_of_keep_all()
+void has_the_bits_of_keep_all(std::span<const std::string_view> planners, bool half)
 {
-  const auto kept = train<Program>("keep_all", plenty);
-  REQUIRE(kept[0] != kept[1]);  // other rows
-  for (const std::string_view planner : {"swap_all", "recompute_all", "karma"})
-    for (const cm::bytes device : {0_B, 192_KiB}) {
-      INFO(Program::name << ", planner " << planner << ", device " << device.count());
-      CHECK(train<Program>(planner, device) == kept);
-    }
+  const std::vector<std::vector<float>> kept[] = {train<Program>("keep_all", plenty, 1),
+                                                  train<Program>("keep_all", plenty, 2)};
+  REQUIRE(kept[0][0] != kept[0][1]);  // other rows
+  REQUIRE(kept[0] != kept[1]);
+  std::uint32_t number = 0;
+  for (const std::string_view planner : planners) {
+    ++number;
+    for (const cm::bytes device : {0_B, 192_KiB})
+      for (const std::uint32_t micro_batches : {1U, 2U}) {
+        if (half && (number + micro_batches + (device == 0_B ? 1 : 0)) % 2 == 0) continue;
+        INFO(Program::name << ", planner " << planner << ", device " << device.count() << ", micro-batches "
+                           << micro_batches);
+        CHECK(train<Program>(planner, device, micro_batches) == kept[micro_batches - 1]);
+      }
+  }
+}
+void all_have_the_bits_of_keep_all(std::span<const std::string_view> planners, bool half)
+{
+  using planner = support::chosen_planner;
+  has_the_bits_of_keep_all<small::picture_network<model, planner>>(planners, half);
+  has_the_bits_of_keep_all<small::contrastive_network<model, planner>>(planners, half);
+  has_the_bits_of_keep_all<small::adversarial_networks<model, planner>>(planners, half);
+  has_the_bits_of_keep_all<small::normalised_network<model, planner>>(planners, half);
 }
 
 }  // namespace
 
 TEST_CASE("over ranks the ways of a network have the bits of one that keeps all activations", "[sharding]")
 {
-  using planner = support::chosen_planner;
-  has_the_bits_of_keep_all<small::picture_network<model, planner>>();
-  has_the_bits_of_keep_all<small::contrastive_network<model, planner>>();
-  has_the_bits_of_keep_all<small::adversarial_networks<model, planner>>();
-  has_the_bits_of_keep_all<small::normalised_network<model, planner>>();
+  constexpr std::string_view some[] = {"swap_all", "recompute_all", "karma"};
+  all_have_the_bits_of_keep_all(some, true);
+}
+
+TEST_CASE("over ranks each way has the bits of keep_all under every plan, device and accumulation", "[sharding][.slow]")
+{
+  all_have_the_bits_of_keep_all(support::chosen_planner::names, false);
 }
 
 }  // namespace network_ways_over_ranks_test

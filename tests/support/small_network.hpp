@@ -334,7 +334,7 @@ void update(Model& m, cm::optimizer::sgd& kernel)
   return 2 * toy::noise((((salt * 64 + at.step) * 8 + at.micro_batch) * 4 + at.instance) * 1024 + element);
 }
 
-/// Encoder, bottom and decoder: two skips, one of them an inner tensor. Two micro-batches, then an evaluation.
+/// Encoder, bottom and decoder: two skips, one of them an inner tensor. Micro-batches, then an evaluation.
 template <class Model, class Planner>
 struct picture_network {
   static constexpr const char* name = "U-Net";
@@ -342,6 +342,7 @@ struct picture_network {
   cm::optimizer::sgd kernel{{.momentum = 0.9F}, {.masters = false}};
   Model& m;
   std::uint64_t salt;
+  std::uint32_t micro_batches = 2;  ///< of a step
   std::vector<float> losses{};
 
   picture_network(Model& owner, const Planner& planner, std::uint64_t of_rank = 0)
@@ -356,8 +357,8 @@ struct picture_network {
   {
     float loss = 0;
     {
-      auto iteration = net.chain.iteration("train", 2);
-      for (std::uint32_t batch = 0; batch < 2; ++batch) {
+      auto iteration = net.chain.iteration("train", micro_batches);
+      for (std::uint32_t batch = 0; batch < micro_batches; ++batch) {
         net.chain.forward(iteration, {.step = now, .micro_batch = batch});
         loss += net.meet(0, rows, [](std::uint64_t i) { return 0.125F * static_cast<float>(i % 7); });
         net.chain.backward(iteration);
@@ -388,6 +389,7 @@ struct contrastive_network {
   cm::optimizer::sgd kernel{{.momentum = 0.9F}, {.masters = false}};
   Model& m;
   std::uint64_t salt;
+  std::uint32_t micro_batches = 2;  ///< of a step
   std::vector<float> losses{};
 
   contrastive_network(Model& owner, const Planner& planner, std::uint64_t of_rank = 0)
@@ -404,8 +406,9 @@ struct contrastive_network {
     const bool is_skipped = now == 3;
     float loss = 0;
     {
-      auto iteration = net.chain.iteration("train", is_skipped ? 1 : 2);
-      for (std::uint32_t batch = 0; batch < (is_skipped ? 1U : 2U); ++batch) {
+      const std::uint32_t batches = is_skipped ? 1 : micro_batches;
+      auto iteration = net.chain.iteration("train", batches);
+      for (std::uint32_t batch = 0; batch < batches; ++batch) {
         for (std::uint32_t view = 0; view < 2; ++view)
           net.chain.forward(iteration, {.step = now, .micro_batch = batch, .instance = view, .rows = active});
         loss += attract(active);
@@ -442,6 +445,7 @@ struct adversarial_networks {
   cm::optimizer::sgd kernel{{.momentum = 0.9F}, {.masters = false}};
   Model& m;
   std::uint64_t salt;
+  std::uint32_t micro_batches = 1;  ///< of a step
   std::vector<float> losses{};
 
   adversarial_networks(Model& owner, const Planner& planner, std::uint64_t of_rank = 0)
@@ -469,31 +473,35 @@ struct adversarial_networks {
   {
     float loss = 0;
     {
-      auto iteration = discriminator.chain.iteration("discriminator");
-      generator.chain.evaluate(iteration, {.step = now});
+      auto iteration = discriminator.chain.iteration("discriminator", micro_batches);
       is_real = discriminator.makes_gradients = true;
-      for (std::uint32_t view = 0; view < 2; ++view)
-        discriminator.chain.forward(iteration, {.step = now, .instance = view});
-      loss += discriminator.meet(0, rows, [](std::uint64_t) { return 0.5F; });
-      loss += discriminator.meet(1, rows, [](std::uint64_t) { return -0.5F; });
-      for (const std::uint32_t view : {1U, 0U}) discriminator.chain.backward(iteration, view);
-      discriminator.drop_slopes();
+      for (std::uint32_t batch = 0; batch < micro_batches; ++batch) {
+        generator.chain.evaluate(iteration, {.step = now, .micro_batch = batch});
+        for (std::uint32_t view = 0; view < 2; ++view)
+          discriminator.chain.forward(iteration, {.step = now, .micro_batch = batch, .instance = view});
+        loss += discriminator.meet(0, rows, [](std::uint64_t) { return 0.5F; });
+        loss += discriminator.meet(1, rows, [](std::uint64_t) { return -0.5F; });
+        for (const std::uint32_t view : {1U, 0U}) discriminator.chain.backward(iteration, view);
+        discriminator.drop_slopes();
+      }
     }
     update(m, kernel);
     {
-      auto iteration = discriminator.chain.iteration("generator");
-      generator.chain.forward(iteration, {.step = now});
+      auto iteration = discriminator.chain.iteration("generator", micro_batches);
       is_real = discriminator.makes_gradients = false;
-      discriminator.chain.forward(iteration, {.step = now});
-      loss += discriminator.meet(0, rows, [](std::uint64_t) { return 0.5F; });
-      discriminator.chain.backward(iteration);
-      {
-        const auto from = m.acquire(discriminator.slope(0), cm::access::read);
-        std::copy_n(from.data(), rows * width, m.acquire(generator.slope(0), cm::access::write).span().begin());
+      for (std::uint32_t batch = 0; batch < micro_batches; ++batch) {
+        generator.chain.forward(iteration, {.step = now, .micro_batch = batch});
+        discriminator.chain.forward(iteration, {.step = now, .micro_batch = batch});
+        loss += discriminator.meet(0, rows, [](std::uint64_t) { return 0.5F; });
+        discriminator.chain.backward(iteration);
+        {
+          const auto from = m.acquire(discriminator.slope(0), cm::access::read);
+          std::copy_n(from.data(), rows * width, m.acquire(generator.slope(0), cm::access::write).span().begin());
+        }
+        generator.chain.backward(iteration);
+        generator.drop_slopes();
+        discriminator.drop_slopes();
       }
-      generator.chain.backward(iteration);
-      generator.drop_slopes();
-      discriminator.drop_slopes();
     }
     update(m, kernel);
     losses.push_back(loss);
@@ -515,6 +523,7 @@ struct normalised_network {
   cm::optimizer::sgd kernel{{.momentum = 0.9F}, {.masters = false}};
   Model& m;
   std::uint64_t salt;
+  std::uint32_t micro_batches = 1;  ///< of a step
   std::vector<float> losses{};
 
   normalised_network(Model& owner, const Planner& planner, std::uint64_t of_rank = 0)
@@ -539,11 +548,13 @@ struct normalised_network {
       }
     }
     {
-      auto iteration = net.chain.iteration(is_short ? "short" : "train");
-      net.chain.forward(iteration, {.step = now, .rows = active});
-      loss += net.meet(0, active, [](std::uint64_t i) { return 0.125F * static_cast<float>(i % 5); });
-      net.chain.backward(iteration);
-      net.drop_slopes();
+      auto iteration = net.chain.iteration(is_short ? "short" : "train", micro_batches);
+      for (std::uint32_t batch = 0; batch < micro_batches; ++batch) {
+        net.chain.forward(iteration, {.step = now, .micro_batch = batch, .rows = active});
+        loss += net.meet(0, active, [](std::uint64_t i) { return 0.125F * static_cast<float>(i % 5); });
+        net.chain.backward(iteration);
+        net.drop_slopes();
+      }
     }
     update(m, kernel);
     losses.push_back(loss);

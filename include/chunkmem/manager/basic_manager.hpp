@@ -207,9 +207,9 @@ class basic_manager {
   /// @param on   what pins and leases point to: with scratch bytes plain loops need no test of `rehearsing()`; see
   ///   rehearse_on
   /// @param known   the answer of another manager with the same tensors, policies, capacities and step, as one in
-  ///   virtual time for this one: it is not searched again. Null: it is searched
+  ///   virtual time for this one: it is not searched again, nor are `others`. Null: it is searched
   /// @param others   capacities of other devices, for `need.smallest_host_for`. Each costs the search for a host once
-  ///   more
+  ///   more. Over ranks each rank may ask about sizes of its own
   /// @throws config_error   the device or host capacity is too small for this step, or the placement refuses it
   /// @throws usage_error    scratch bytes for a device that the calling thread cannot address, or as a mistake in the
   ///   step
