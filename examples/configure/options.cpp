@@ -33,27 +33,27 @@ void declare(CLI::App& app, raw_options& raw, options& out)
                  "JSON file of measured times and bytes of that model: plans are cut between its parts");
   app.add_flag("--models", out.lists_models, "print the names of models");
   app.add_option("--rows", raw.rows, "rows of a batch, over all replicas");
-  app.add_option("--sequence", raw.sequence, "tokens of a row (the model's)");
-  app.add_option(
-      "--schedules", raw.schedules,
-      "with commas: gpipe, 1f1b, eager, interleaved, 2bw, zb-h1, zb-h2, zb-v (all but 2bw, which trains with "
-      "older weights)");
-  app.add_flag("!--without-tensor-parallelism", out.space.with_tensor, "no plans whose ranks share layers");
+  app.add_option("--sequence", raw.sequence, "tokens of a row (default: the model's)");
+  app.add_option("--schedules", raw.schedules,
+                 "schedules to try, with commas: gpipe, 1f1b, eager, interleaved, 2bw, zb-h1, zb-h2, zb-v (all but "
+                 "2bw, which trains with older weights)");
+  app.add_flag("!--without-tensor-parallelism", out.space.with_tensor, "leave out plans whose ranks share layers");
   app.add_flag("!--without-cuts", out.space.with_cuts,
-               "of --profile: no plans whose stages have unequal numbers of layers");
-  app.add_flag("--with-zero-0", out.space.with_zero_0, "plans too whose replicas divide nothing");
-  app.add_option("--activation-bytes", raw.activation_bytes, "bytes of a number between layers (2; 4 for gpt)");
+               "with --profile: leave out plans whose stages have unequal numbers of layers");
+  app.add_flag("--with-zero-0", out.space.with_zero_0, "add plans whose replicas divide nothing");
+  app.add_option("--activation-bytes", raw.activation_bytes, "bytes of an activation value (2; 4 for gpt)");
   app.add_option(
       "--sums", raw.sums,
       "ring: ranks add up in a ring, as NCCL does; direct: each sends to every other one, as over MPI (ring)");
   app.add_option("--optimizer", raw.optimizer,
-                 "adam, momentum or sgd; or its lists beside masters and their bytes: 3x4 are three of 4 bytes (adam)");
-  app.add_option("--device-allowance", raw.device, "bytes that a process takes on its device beside the plan (0)");
-  app.add_option("--host-allowance", raw.host, "bytes that a process takes on its host beside the plan (0)");
-  app.add_option("--threads", raw.threads, "that search (1)");
+                 "adam, momentum or sgd; or its lists besides masters: 3x4 means three lists of 4 bytes (adam)");
+  app.add_option("--device-allowance", raw.device,
+                 "bytes that a process takes on its device in addition to the plan (0)");
+  app.add_option("--host-allowance", raw.host, "bytes that a process takes on its host in addition to the plan (0)");
+  app.add_option("--threads", raw.threads, "threads of the search (1)");
   app.add_option("--best", raw.best, "plans that are printed (10)");
-  app.add_option("--seconds", raw.seconds, "end the search after so many, with the best so far");
-  app.add_flag("--quiet", out.is_quiet, "do not tell how far the search is");
+  app.add_option("--seconds", raw.seconds, "end the search after this many seconds, with the best plans so far");
+  app.add_flag("--quiet", out.is_quiet, "do not show the progress of the search");
   app.add_option("--plan", raw.plan, "write the best plan that can be run to this file");
   app.add_option("--plans", raw.plans, "write all printed plans that can be run to this folder: 1.plan, 2.plan, ...");
   app.add_option("--trace", raw.trace, "write a trace of its first pipeline, for ui.perfetto.dev, to this file");

@@ -349,9 +349,9 @@ class checkpoints {
                             std::to_string(result.steps) + " of " + std::to_string(chosen.steps) + ": ";
   if (result.steps == chosen.steps) return begin + "the training is complete";
   if (!chosen.checkpoint) return begin + "nothing was saved (name a folder with --checkpoint)";
-  if (goes_on_in_place(chosen)) return begin + "the same command resumes it";
+  if (goes_on_in_place(chosen)) return begin + "the same command resumes the training";
   const std::string folder = chosen.checkpoint->string();
-  return begin + "the same command with --resume " + folder + " --checkpoint " + folder + " resumes it";
+  return begin + "the same command with --resume " + folder + " --checkpoint " + folder + " resumes the training";
 }
 
 /// The same of the second training of --verify.

@@ -35,25 +35,26 @@ void add_options(CLI::App& app, options& to)
   app.add_option("--heads", to.how.size.heads, "attention heads; they divide the width")->check(CLI::PositiveNumber);
   app.add_option("--context", to.how.size.context, "tokens of one row")->check(CLI::PositiveNumber);
   app.add_option("--batch", to.how.size.batch, "rows of one micro-batch")->check(CLI::PositiveNumber);
-  app.add_option("--micro-batches", to.how.size.micro_batches, "of one step")->check(CLI::Range(1, 65535));
-  app.add_option("--vocabulary", to.how.size.vocabulary, "at least 256: tokens are bytes")
+  app.add_option("--micro-batches", to.how.size.micro_batches, "micro-batches of one step")
+      ->check(CLI::Range(1, 65535));
+  app.add_option("--vocabulary", to.how.size.vocabulary, "size of the vocabulary, at least 256: tokens are bytes")
       ->check(CLI::Range(256, 1 << 24));
   app.add_option("--steps", to.steps, "steps to train");
   app.add_option("--warm-up", to.warm_up, "first steps that do not count in the tokens per second");
   app.add_option("--learning-rate", to.how.learning_rate, "learning rate of Adam");
-  app.add_option("--seed", to.how.seed, "of weights and of the order of windows");
-  app.add_option("--threads", to.threads, "threads of the update")->check(CLI::Range(1, 1024));
+  app.add_option("--seed", to.how.seed, "seed of weights and of the order of windows");
+  app.add_option("--threads", to.threads, "threads for updates")->check(CLI::Range(1, 1024));
   const auto size_into = [](std::optional<chunkmem::bytes>& into, const char* name) {
     return [&into, name](const std::string& text) { into = gpt::parse_size(name, text); };
   };
   app.add_option_function<std::string>("--device", size_into(to.device, "--device"),
                                        "memory of the device for chunks, such as 4MiB");
   app.add_option_function<std::string>("--host", size_into(to.host, "--host"), "memory of the host for chunks");
-  app.add_option("--text", to.text, "a file or folder to learn from");
+  app.add_option("--text", to.text, "a file or folder to train on");
   app.add_option("--report", to.report, "write a report to this file, as JSON");
   app.add_option_function<std::string>(
          "--activations", [&to](const std::string& where) { to.keeps_activations = where == "chunks"; },
-         "who keeps what autograd saves: the chunks or libtorch (the default)")
+         "memory for the tensors that autograd saves: chunks or libtorch (the default)")
       ->check(CLI::IsMember({"chunks", "libtorch"}));
   app.add_option(
       "--sample", to.how.sample,
@@ -68,9 +69,9 @@ void add_options(CLI::App& app, options& to)
          "back "
          "in every epoch")
       ->check(CLI::IsMember({"random", "fixed"}));
-  app.add_flag("--recompute", to.how.recompute, "compute each block again in the backward pass");
+  app.add_flag("--recompute", to.how.recompute, "recompute each block in the backward pass");
   app.add_flag("--late", to.how.late, "update weights when the next step uses them");
-  app.add_flag("--cuda", to.cuda, "on a GPU, in bfloat16");
+  app.add_flag("--cuda", to.cuda, "train on a GPU, in bfloat16");
   app.add_flag("--verify", to.verify, "train again without a limit, and on the CPU without chunkmem, and compare");
   command_line::add_common_flags(app, to.common, "print one JSON object, and the text to standard error");
   app.footer("Example:\n  libtorch_gpt --layers 4 --width 128 --steps 20 --device 4MiB --verify");

@@ -23,10 +23,11 @@ void declare(CLI::App& app, raw_options& raw, options& out)
   app.add_option("--machine", raw.machine, "JSON file of a machine (examples/max_model/machines)");
   app.add_option("--model", raw.model, "JSON file of a transformer, or the name of one (--models lists them)");
   app.add_option("--micro-batch", raw.micro_batch, "rows that go through the model together (4)");
-  app.add_option("--layers", raw.layers, "of the model whose step is simulated (the model's)");
-  app.add_option("--widths", raw.widths, "widths to look for the largest model at, with commas (the model's)");
+  app.add_option("--layers", raw.layers, "layers of the model whose step is simulated (default: the model's)");
+  app.add_option("--widths", raw.widths,
+                 "widths at which the largest model is searched, with commas (default: the model's)");
   app.add_option("--strategies", raw.strategies,
-                 "which to compare, with commas: " + command_line::listed(strategy_names()) + " (all)");
+                 "strategies to compare, with commas: " + command_line::listed(strategy_names()) + " (all)");
   app.add_option("--csv", raw.csv, "write every number to this file");
   app.add_option("--timeline", raw.timeline, "write one iteration of planned to this file, for tools/plot.py");
   app.add_flag("--only-bytes", out.only_bytes, "simulate nothing: no strategy planned, no step times");

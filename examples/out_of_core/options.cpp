@@ -20,11 +20,12 @@ void declare(CLI::App& app, raw_options& raw, options& out)
   app.add_option("--steps", raw.steps, "steps of training (100)");
   app.add_option("--batch", raw.batch, "pictures of a step, at least 8 (64)");
   app.add_option("--device", raw.device, "memory of the device, such as 4MiB (default: a quarter of all activations)");
-  app.add_option("--planner", raw.planner, "of activations: " + command_line::listed(planner_names) + " (planned)");
+  app.add_option("--planner", raw.planner,
+                 "planner of activations: " + command_line::listed(planner_names) + " (planned)");
   app.add_option("--pictures", raw.pictures,
                  "a file of pictures, see digits.py (default: pictures that this program draws)");
   app.add_option("--least-accuracy", raw.least_accuracy,
-                 "percent of pictures held out that have to be right in the end, else the exit status is 1 (0)");
+                 "percent of held-out pictures that must be right at the end, else the exit status is 1 (0)");
   app.add_flag("--verify", out.verify, "train again on a device that holds everything, and compare every bit");
   command_line::add_common_flags(
       app, out.common,

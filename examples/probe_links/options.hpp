@@ -35,16 +35,16 @@ struct raw_options {
 inline void declare(CLI::App& app, raw_options& raw, options& out)
 {
   app.add_option("--out", raw.out, "write the cluster to this JSON file");
-  app.add_option("--name", raw.name, "of the cluster (cluster)");
+  app.add_option("--name", raw.name, "name of the cluster (cluster)");
   app.add_option("--size", raw.size, "bytes of a large message (8388608)");
   app.add_option("--rounds", raw.rounds, "large messages that are timed for each link (5)");
   app.add_flag("--each-rank-a-node", out.each_rank_a_node,
-               "each process is a node of one device, also where processes share memory");
+               "each process is a node of one device, even if processes share memory");
   app.add_option("--machine", raw.machine,
-                 "JSON file of a machine (examples/max_model/machines): its numbers are those of every node (else they "
+                 "JSON file of a machine (examples/max_model/machines) with the numbers of every node (default: they "
                  "are measured on the CPU)");
   app.add_option("--device-bytes", raw.device_bytes,
-                 "memory of one device (half of the node's memory, divided by its devices)");
+                 "memory of one device (default: half of the node's memory, divided by its devices)");
   command_line::add_common_flags(app, out.common, "print the cluster as JSON in place of the tables");
   command_line::arrange(app, {{"Cluster", "WORD", {"--name"}},
                               {"Cluster", "FILE", {"--machine"}},

@@ -30,15 +30,18 @@ void declare(CLI::App& app, raw_options& raw, options& out)
                  command_line::listed(generator_names) + ", or a file that --text wrote (1f1b)");
   app.add_option("--parts", raw.parts, "parts of the model on each stage, for interleaved (2)");
   app.add_option("--versions", raw.versions, "versions of the weights, for 2bw (2)");
-  app.add_option("--gradient-sets", raw.gradient_sets,
-                 "sets of gradients of each stage: with two, an update aside stops no backward run of the next batch "
-                 "(what the schedule says)");
+  app.add_option(
+      "--gradient-sets", raw.gradient_sets,
+      "sets of gradients of each stage: with two, a concurrent update stops no backward run of the next batch "
+      "(default: the number in the schedule)");
   app.add_option("--times", raw.times,
                  "F,B,W,C: seconds of a forward run, of the gradient of the input, of the gradients of the weights and "
                  "of a transfer (1,1,1,0)");
   app.add_option("--update", raw.update, "seconds of an update of a stage's weights (0)");
-  app.add_flag("--updates-aside", out.updates_aside, "updates run next to the other runs of a stage, as on a CPU");
-  app.add_flag("--recompute", out.recomputes, "a second forward run before each backward run, which saves activations");
+  app.add_flag("--updates-aside", out.updates_aside,
+               "updates run concurrently with the other runs of a stage, as on a CPU");
+  app.add_flag("--recompute", out.recomputes,
+               "run forward again before each backward run, which saves activation memory");
   app.add_flag("--steps", out.prints_steps, "print the list of steps of each stage");
   app.add_option("--svg", raw.svg, "write a picture to this file");
   app.add_option("--trace", raw.trace, "write a trace for ui.perfetto.dev to this file");
