@@ -13,13 +13,13 @@ template class copy_engine<backend::host_arena, copy_mover, trace::null_sink, ch
 template class schedule<eviction::belady, transfer::lookahead, compiled_manager::engine_type::copies_type>;
 template class engine<backend::host_arena, training_rules, eviction::belady, transfer::lookahead, copy_mover,
                       trace::null_sink, checks::none>;
-template class model_builder<compiled_manager::engine_type, size_class_layout, placement::host_first,
+template class model_builder<compiled_manager::engine_type, size_class_layout, placement::optimizer_on_host,
                              gradient::separate>;
 template class gradient_store<compiled_manager::engine_type, detail::compiled_builder>;
 template class update_session<compiled_manager::engine_type, detail::compiled_builder>;
 template class content_session<compiled_manager::engine_type, detail::compiled_builder>;
 template class basic_manager<backend::host_arena, training_rules, size_class_layout, eviction::belady,
-                             placement::host_first, gradient::separate, transfer::lookahead, copy_mover,
+                             placement::optimizer_on_host, gradient::separate, transfer::lookahead, copy_mover,
                              trace::null_sink, checks::none>;
 
 }  // namespace chunkmem::inline v0

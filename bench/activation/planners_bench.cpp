@@ -14,9 +14,9 @@
 #include <chunkmem/activation/planners.hpp>
 #include <chunkmem/activation/pofo.hpp>
 #include <chunkmem/activation/rotor.hpp>
+#include <support/convnet_problems.hpp>
 #include <support/oracles/exhaustive_activations.hpp>
 #include <support/oracles/random_chain.hpp>
-#include <support/picture_problems.hpp>
 
 #include <algorithm>
 #include <cstddef>

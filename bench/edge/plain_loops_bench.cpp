@@ -32,7 +32,7 @@
 namespace {
 
 namespace cm = chunkmem;
-using placement = cm::placement::any_placement<cm::placement::device_margin, cm::placement::host_first>;
+using placement = cm::placement::any_placement<cm::placement::device_margin, cm::placement::optimizer_on_host>;
 using memory = cm::backend::host_arena;
 using manager = cm::manager<memory, placement, cm::best_fit_layout>;
 
@@ -150,7 +150,8 @@ int main()
   for (const cm::bytes each : need.by_role.values) everything += each.count();
 
   over_chunks uncapped{batch_at(0), 2 * need.everything, need.chunks, margin};
-  over_chunks states_on_host{batch_at(0), 2 * need.everything, need.chunks, placement{cm::placement::host_first{}}};
+  over_chunks states_on_host{batch_at(0), 2 * need.everything, need.chunks,
+                             placement{cm::placement::optimizer_on_host{}}};
   over_chunks quarter{batch_at(0), cm::bytes{everything / 4}, need.chunks, margin};
   const std::array<over_chunks*, 3> others{&uncapped, &states_on_host, &quarter};
   for (over_chunks* const each : others) each->trainer.fill();

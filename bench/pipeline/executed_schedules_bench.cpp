@@ -158,7 +158,7 @@ schedule roll_schedule(support::dice& dice, const pipeline_shape& shape)
     case 1: return make_schedule(one_f_one_b{}, shape);
     case 2: return make_schedule(eager_one_f_one_b{}, shape);
     case 3: return make_schedule(interleaved{.parts = 2}, shape);
-    case 4: return make_schedule(no_flush{}, shape);
+    case 4: return make_schedule(pipedream_2bw{}, shape);
     case 5: return make_schedule(zb_h1{}, shape);
     case 6: return make_schedule(zb_h2{}, shape);
     default: return make_schedule(zb_v{.trials = 1'000}, shape);
@@ -228,7 +228,7 @@ double worst_gain_over_formula()
   for (const auto [d, m] : {stages_and_batch{4, 4}, {4, 8}, {8, 8}}) {
     const pipeline_shape shape{.stages = d, .micro_batches = m, .batches = batches, .seconds = seconds};
     const schedule flushed = make_schedule(one_f_one_b{}, shape);
-    const schedule endless = make_schedule(no_flush{}, shape);
+    const schedule endless = make_schedule(pipedream_2bw{}, shape);
     const double gain = execute(flushed, costs_of(flushed, seconds)) / execute(endless, costs_of(endless, seconds));
     const double formula = batches * (m + d - 1.0) / (batches * m + d - 1.0);
     std::printf("2BW, %u stages, %u micro-batches: %.3f times as fast as 1F1B, formula %.3f\n", d, m, gain, formula);
@@ -252,8 +252,8 @@ double worst_gain_with_norm()
     const pipeline_shape shape{.stages = d, .micro_batches = m, .batches = batches, .seconds = seconds};
     const auto time_of = [&](const schedule& plan) { return execute_with_norm(plan, costs_of(plan, seconds)); };
     const double flushed = time_of(make_schedule(one_f_one_b{}, shape));
-    const double gain = flushed / time_of(make_schedule(no_flush{.for_all_stages = true}, shape));
-    const double at_once = flushed / time_of(make_schedule(no_flush{}, shape));
+    const double gain = flushed / time_of(make_schedule(pipedream_2bw{.for_all_stages = true}, shape));
+    const double at_once = flushed / time_of(make_schedule(pipedream_2bw{}, shape));
     const double formula = batches * (m + d - 1.0) / (batches * m + d - 1.0);
     std::printf(
         "2BW with a norm, %u stages, %u micro-batches: %.3f times as fast as 1F1B, formula %.3f; with updates at once "
@@ -308,10 +308,10 @@ std::vector<schedule> late_plans()
     std::uint32_t m;
   };
   for (const auto [d, m] : {stages_and_batch{1, 1}, {1, 4}, {2, 2}, {3, 3}, {4, 4}, {4, 7}, {8, 8}, {8, 16}})
-    plans.push_back(make_schedule(no_flush{}, {.stages = d, .micro_batches = m, .batches = 6}));
+    plans.push_back(make_schedule(pipedream_2bw{}, {.stages = d, .micro_batches = m, .batches = 6}));
   for (const auto [d, m] : {stages_and_batch{4, 1}, {5, 2}, {8, 3}})
-    plans.push_back(
-        make_schedule(no_flush{.versions = fewest_versions(d, m)}, {.stages = d, .micro_batches = m, .batches = 12}));
+    plans.push_back(make_schedule(pipedream_2bw{.versions = fewest_versions(d, m)},
+                                  {.stages = d, .micro_batches = m, .batches = 12}));
   return plans;
 }
 

@@ -217,7 +217,7 @@ int main()
   std::uint64_t evictions = UINT64_MAX;
   for (const auto& [d, m] : {std::pair{2U, 6U}, {4U, 8U}}) {
     const pipeline_shape shape{.stages = d, .micro_batches = m, .batches = batches};
-    const auto endless = make_schedule(no_flush{.update_delay = 2, .for_all_stages = true}, shape);
+    const auto endless = make_schedule(pipedream_2bw{.update_delay = 2, .for_all_stages = true}, shape);
     const executed found = execute(endless, update_seconds);
     const double simulated = pipeline_timeline{endless, costs_of(endless, update_seconds)}.run().seconds;
     const executed flushed = execute(make_schedule(one_f_one_b{}, shape), 0);

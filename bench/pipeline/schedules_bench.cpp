@@ -115,7 +115,7 @@ double slowest_steps_per_second()
   double slowest = std::numeric_limits<double>::infinity();
   const pipeline_shape shape{.stages = 16, .micro_batches = 64, .batches = 100};
   const std::vector<schedule> plans{make_schedule(one_f_one_b{}, shape), make_schedule(interleaved{.parts = 2}, shape),
-                                    make_schedule(zb_h2{}, shape), make_schedule(no_flush{}, shape)};
+                                    make_schedule(zb_h2{}, shape), make_schedule(pipedream_2bw{}, shape)};
   for (const schedule& plan : plans)
     for (const bool shares_wires : {false, true}) slowest = std::min(slowest, steps_per_second(plan, shares_wires));
   return slowest;

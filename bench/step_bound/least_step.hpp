@@ -47,10 +47,10 @@ class seen_step {
     for (const std::uint32_t it : seen.frames) sizes_.push_back(it * seen.frame.count());
     for (const cm::planner::timed_copy& it : seen.timeline.copies)
       sizes_[it.chunk] = it.bytes;  // the last ones are not full
-    cm::transfer::lease_tide tide;
-    (void)tide.read(seen.record, seen.device, seen.frame);
+    cm::transfer::lease_usage leased;
+    (void)leased.read(seen.record, seen.device, seen.frame);
     for (std::uint32_t now = 0; now < seen.record.size(); ++now)
-      room_.push_back(tide.dry_frames(now) * seen.frame.count());
+      room_.push_back(leased.frames_below_leases(now) * seen.frame.count());
     find_retained();
     find_tasks();
   }

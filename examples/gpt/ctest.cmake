@@ -2,10 +2,10 @@
 # The whole program, small: trains twice, at a quarter of its memory and without a limit, and compares every bit.
 set(gpt_small --layers 2 --width 32 --heads 2 --context 32 --batch 2 --steps 8 --sample 20 --verify)
 # With every policy that can be chosen, each at least once; the run without a limit has the defaults.
-foreach(choice IN ITEMS "belady append host_first lookahead" "lru best_fit host_first no_prefetch"
-        "fifo size_class host_first lookahead" "list_order best_fit device_margin lookahead"
+foreach(choice IN ITEMS "belady append optimizer_on_host lookahead" "lru best_fit optimizer_on_host no_prefetch"
+        "fifo size_class optimizer_on_host lookahead" "list_order best_fit device_margin lookahead"
         "cost_aware append fixed_split lookahead" "cost_aware size_class device_margin no_prefetch"
-        "belady best_fit host_first planned")
+        "belady best_fit optimizer_on_host planned")
   string(REPLACE " " ";" words "${choice}")
   list(GET words 0 eviction)
   list(GET words 1 layout)

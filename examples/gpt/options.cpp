@@ -241,7 +241,8 @@ void read_policies(const raw_options& raw, options& out)
 {
   read_policy("--eviction", raw.eviction, out.eviction);
   read_policy("--layout", raw.layout, out.layout);
-  read_policy("--placement", raw.placement, out.placement);
+  // host_first is the name of before, which scripts may have for one version
+  read_policy("--placement", raw.placement == "host_first" ? "optimizer_on_host" : raw.placement, out.placement);
   read_policy("--transfer", raw.transfer, out.transfer);
   float share = 0.5f;
   read_real(

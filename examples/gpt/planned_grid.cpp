@@ -102,7 +102,7 @@ using configurator::parallel_plan;
   check_schedulable(plan);
   // This program has one set of gradients, and a plan without replicas two.
   if (plan.schedule == configurator::schedule_kind::two_versions)
-    return make_schedule(chunkmem::pipeline::no_flush{},
+    return make_schedule(chunkmem::pipeline::pipedream_2bw{},
                          {.stages = plan.stages, .micro_batches = plan.micro_batches, .batches = steps});
   return configurator::schedule_of(plan, seconds, steps);
 }

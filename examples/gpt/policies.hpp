@@ -18,7 +18,7 @@ using any_eviction =
 using any_layout =
     chunkmem::any_layout<chunkmem::size_class_layout, chunkmem::best_fit_layout, chunkmem::append_layout>;
 using any_placement =
-    chunkmem::placement::any_placement<chunkmem::placement::host_first, chunkmem::placement::device_margin,
+    chunkmem::placement::any_placement<chunkmem::placement::optimizer_on_host, chunkmem::placement::device_margin,
                                        chunkmem::placement::fixed_split, chunkmem::placement::update_share>;
 using any_transfer = chunkmem::transfer::any_transfer<chunkmem::transfer::lookahead, chunkmem::transfer::no_prefetch,
                                                       chunkmem::transfer::planned>;

@@ -111,7 +111,7 @@ using plan_type = chunkmem::pipeline::schedule;
   const pipeline_shape shape{.stages = 1, .micro_batches = plan.micro_batches, .batches = plan.batches};
   const training_grid alone{
       .plan = plan.versions == 1 ? make_schedule(gpipe{}, shape)
-                                 : make_schedule(no_flush{.versions = plan.versions}, shape),
+                                 : make_schedule(pipedream_2bw{.versions = plan.versions}, shape),
       .replicas = setup.grid.replicas,
       .divided = {.gradients = setup.grid.divided.gradients, .parameters = !setup.grid.divided.parameters}};
   return train_on_threads({setup.chosen, setup.text, setup.workers, alone, false}, nullptr);

@@ -89,9 +89,12 @@ struct training_on_device {
     const std::vector<chunkmem::bytes> states(64, chunkmem::bytes{all.count() / 64});
     std::vector<chunkmem::tier> tiers(states.size());
     const chunkmem::bytes working{need.chunks.count() - std::min(all, need.chunks).count()};
-    chosen.placement.assign(
-        {.device = device, .working = working, .tide = need.largest_leases, .is_measured = true, .states = states},
-        tiers);
+    chosen.placement.assign({.device = device,
+                             .working = working,
+                             .peak_leased = need.largest_leases,
+                             .is_measured = true,
+                             .states = states},
+                            tiers);
     const auto there = std::count(tiers.begin(), tiers.end(), chunkmem::tier::device);
     return static_cast<double>(there) / static_cast<double>(tiers.size());
   }

@@ -7,9 +7,9 @@ namespace max_model {
 
 /// What a manager reaches at most that keeps each byte of model data once, wherever there is room.
 ///
-/// Only the moment of the highest tide counts: 14 B for each parameter in what context, process, reserve, three gather
-/// units and activations leave of device and host. A gather unit is the matrix of 4 h^2 elements that a layer has: one
-/// is computed with, one arrives, one leaves. Only who gathers less at once can hold more model data.
+/// Only the moment of the peak of leases counts: 14 B for each parameter in what context, process, reserve, three
+/// gather units and activations leave of device and host. A gather unit is the matrix of 4 h^2 elements that a layer
+/// has: one is computed with, one arrives, one leaves. Only who gathers less at once can hold more model data.
 struct peak_formula {
   static constexpr std::string_view name = "peak_formula";
   static constexpr std::uint64_t gather_units = 3;

@@ -33,7 +33,7 @@ struct generator_numbers {
   if (name == "1f1b") return make_schedule(one_f_one_b{}, shape);
   if (name == "eager") return make_schedule(eager_one_f_one_b{}, shape);
   if (name == "interleaved") return make_schedule(interleaved{.parts = numbers.parts}, shape);
-  if (name == "2bw") return make_schedule(no_flush{.versions = numbers.versions}, shape);
+  if (name == "2bw") return make_schedule(pipedream_2bw{.versions = numbers.versions}, shape);
   if (name == "zb-h1") return make_schedule(zb_h1{}, shape);
   if (name == "zb-h2") return make_schedule(zb_h2{}, shape);
   if (name == "zb-1p") return make_schedule(zero_bubble{.limit = 1, .tell = tell}, shape);

@@ -106,7 +106,7 @@ void print_legend(std::ostream& out, const cell_rows& rows)
 /// Whether update_slack speaks of this schedule.
 bool has_slack(const pipeline::schedule& plan)
 {
-  return plan.name == pipeline::no_flush::name && plan.part_count() == plan.stage_count() &&
+  return plan.name == pipeline::pipedream_2bw::name && plan.part_count() == plan.stage_count() &&
          plan.versions >= pipeline::fewest_versions(plan.stage_count(), plan.micro_batches);
 }
 

@@ -189,12 +189,12 @@ TEST_CASE("instances run forward in order and backward in reverse, and another o
   auto& chain = it.net.chain;
   auto iteration = chain.iteration();
   CHECK_THROWS_WITH(chain.backward(iteration),
-                    ContainsSubstring("network \"net\" was to run backward after 0 of 2 forwards"));
+                    ContainsSubstring("network \"net\" cannot run backward after 0 of 2 forwards"));
   CHECK_THROWS_WITH(chain.forward(iteration, {.step = 0, .instance = 1}),
                     ContainsSubstring("instance 1 forward") && ContainsSubstring("number 0 is next"));
   chain.forward(iteration, {.step = 0});
   CHECK_THROWS_WITH(chain.forward(iteration, {.step = 0}),
-                    ContainsSubstring("was to run forward again before its backward: 1 of 2"));
+                    ContainsSubstring("cannot run forward again before its backward: 1 of 2"));
   CHECK_THROWS_WITH(chain.backward(iteration), ContainsSubstring("after 1 of 2 forwards"));
   CHECK_THROWS_WITH(chain.evaluate(iteration), ContainsSubstring("forward again before its backward"));
   CHECK_THROWS_WITH(chain.forward(iteration, {.step = 1, .instance = 1}),

@@ -177,7 +177,7 @@ TEST_CASE("a batch of half the rows moves half the bytes, by the record and the 
 
 TEST_CASE("a U-Net has the bits of one that keeps all activations, under every plan", "[activation]")
 {
-  has_the_bits_of_keep_all<small::picture_network<manager_type, any_planner>>();
+  has_the_bits_of_keep_all<small::convnet<manager_type, any_planner>>();
 }
 
 TEST_CASE("a contrastive network has the bits of one that keeps all activations, under every plan", "[activation]")
@@ -199,7 +199,7 @@ TEST_CASE("a network with batch normalisation has the bits of one that keeps all
 TEST_CASE("each way has the bits of keep_all under every plan, on both devices and with both accumulations",
           "[activation][.slow]")
 {
-  has_the_bits_of_keep_all<small::picture_network<manager_type, any_planner>>(false);
+  has_the_bits_of_keep_all<small::convnet<manager_type, any_planner>>(false);
   has_the_bits_of_keep_all<small::contrastive_network<manager_type, any_planner>>(false);
   has_the_bits_of_keep_all<small::adversarial_networks<manager_type, any_planner>>(false);
   has_the_bits_of_keep_all<small::normalised_network<manager_type, any_planner>>(false);

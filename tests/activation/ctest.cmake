@@ -17,7 +17,7 @@ if(NOT CHUNKMEM_SANITIZE)
   set(chunkmem_compile_options -D_GLIBCXX_ASSERTIONS)
 endif()
 set(chunkmem_unsanitized ON)
-set(chunkmem_sanitized_files "(activation_plan|chain_timeline|executed_plans|layer_chain|picture_chain|row_choice)_test[.]cpp")
+set(chunkmem_sanitized_files "(activation_plan|chain_timeline|executed_plans|layer_chain|convnet_chain|row_choice)_test[.]cpp")
 
 # Part sampled_on_stream: sampled inputs whose kernels run on streams; its fake GPU is not for sanitizers. It makes a figure.
 set(chunkmem_labels figures)

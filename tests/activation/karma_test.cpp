@@ -3,9 +3,9 @@
 #include <chunkmem/activation/planners.hpp>
 
 #include <support/catch.hpp>
+#include <support/convnet_problems.hpp>
 #include <support/oracles/exhaustive_activations.hpp>
 #include <support/oracles/random_chain.hpp>
-#include <support/picture_problems.hpp>
 #include "equal_blocks.hpp"
 
 #include <algorithm>

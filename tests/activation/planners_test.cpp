@@ -8,10 +8,10 @@
 
 #include <conformance/activation_planner.hpp>
 #include <support/catch.hpp>
+#include <support/convnet_problems.hpp>
 #include <support/oracles/exhaustive_activations.hpp>
 #include <support/oracles/random_chain.hpp>
 #include <support/oracles/wide_search.hpp>
-#include <support/picture_problems.hpp>
 #include "equal_blocks.hpp"
 
 #include <algorithm>

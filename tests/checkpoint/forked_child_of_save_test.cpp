@@ -32,7 +32,7 @@ TEST_CASE("a forked child ends a save in the background without waiting for it, 
           if (!is_refused_to_children([&] { (void)pending->wait(); })) return 1;
           if (!is_refused_to_children([&] { (void)pending->is_over(); })) return 2;
           if (!is_refused_to_children([&] { (void)pending->most_buffered(); })) return 3;
-          pending->let_go();
+          pending->detach();
           pending.reset();
           return 0;
         }) == 0);

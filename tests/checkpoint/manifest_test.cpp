@@ -189,7 +189,7 @@ TEST_CASE("a manifest with a right checksum and wrong words is refused with a re
   CHECK_THAT(refusal("list a 4294967296\n"), ContainsSubstring("a number is wanted"));
   CHECK_THAT(refusal("list a b\n"), ContainsSubstring("a number is wanted"));
   CHECK_THAT(refusal("empty a b\n"), ContainsSubstring("it goes on after its end"));
-  CHECK_THAT(refusal("key value\n"), ContainsSubstring("it says something that this version does not know"));
+  CHECK_THAT(refusal("key value\n"), ContainsSubstring("it has an entry that this version does not know"));
   CHECK_THAT(refusal("\n"), ContainsSubstring("a word is missing"));
   CHECK_THAT(refusal("empty " + std::string(20'000, 'x') + "\n"), ContainsSubstring("longer than any line should be"));
 }

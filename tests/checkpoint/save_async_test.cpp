@@ -179,10 +179,10 @@ TEST_CASE("a write on the host, a load and the end of a save let go of what is l
     auto pending = checkpoint::save_async(model.m, folder, {.files = {}, .buffer = 1_MiB, .lends = true});
     (void)weight();
     (void)checkpoint::load(model.m, folder);
-    pending.let_go();
-    pending.let_go();
+    pending.detach();
+    pending.detach();
     auto moved = std::move(pending);
-    pending.let_go();  // nothing is there any more
+    pending.detach();  // nothing is there any more
     CHECK(moved.wait().number == 2);
   }
   model.fill(3.0F);

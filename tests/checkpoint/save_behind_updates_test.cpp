@@ -192,8 +192,8 @@ void end_in_every_way(std::uint32_t idle)
   finished.late->finish();
   CHECK(checkpoint::save_async(finished.m, of_finished, options).wait().number == 1);
   const auto right = files_of(of_finished);
-  enum : int { waits, lets_go, loads, ends, writes_weight, writes_idle, writes_state, evaluates };
-  for (const int how : {waits, lets_go, loads, ends, writes_weight, writes_idle, writes_state, evaluates}) {
+  enum : int { waits, detaches, loads, ends, writes_weight, writes_idle, writes_state, evaluates };
+  for (const int how : {waits, detaches, loads, ends, writes_weight, writes_idle, writes_state, evaluates}) {
     INFO("way " << how << ", weight " << idle << " is idle");
     trainer run;
     const auto fill = [&](cm::tensor<Element> weight) {
@@ -205,7 +205,7 @@ void end_in_every_way(std::uint32_t idle)
     {
       auto pending = checkpoint::save_async(run.m, folder, options);
       CHECK(run.late->waiting() == weights - 2);
-      if (how == lets_go) pending.let_go();
+      if (how == detaches) pending.detach();
       if (how == writes_weight) fill(run.all[2]);
       if (how == writes_idle) fill(run.all[idle]);
       if (how == writes_state)
@@ -225,7 +225,7 @@ void end_in_every_way(std::uint32_t idle)
         (void)checkpoint::save(first.m, other);
         (void)checkpoint::load(run.m, other);
       }
-      if (how == lets_go || how == loads || how == writes_idle) CHECK(run.late->waiting() == 0);
+      if (how == detaches || how == loads || how == writes_idle) CHECK(run.late->waiting() == 0);
       if (how != ends) CHECK(pending.wait().number == 1);
     }
     CHECK(run.late->waiting() == 0);

@@ -61,9 +61,12 @@ std::string train_checked(const mixed::recipe& how, bool in_place, std::string_v
 TEST_CASE("gradients in their weights' places, and steps that are skipped, have no complaint under checks::full",
           "[checks]")
 {
-  CHECK(train_checked<cm::fp16>(recipe(mixed::precision::fp16, 1, mixed::updating::at_once), true, "host_first") == "");
-  CHECK(train_checked<cm::fp16>(recipe(mixed::precision::fp16, 1, mixed::updating::late), true, "host_first") == "");
-  CHECK(train_checked<cm::fp16>(recipe(mixed::precision::fp16, 1, mixed::updating::early), true, "host_first") == "");
+  CHECK(train_checked<cm::fp16>(recipe(mixed::precision::fp16, 1, mixed::updating::at_once), true,
+                                "optimizer_on_host") == "");
+  CHECK(train_checked<cm::fp16>(recipe(mixed::precision::fp16, 1, mixed::updating::late), true, "optimizer_on_host") ==
+        "");
+  CHECK(train_checked<cm::fp16>(recipe(mixed::precision::fp16, 1, mixed::updating::early), true, "optimizer_on_host") ==
+        "");
 }
 
 TEST_CASE("gradients that add up have none either, nor updates that come early or late", "[checks]")

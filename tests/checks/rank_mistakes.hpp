@@ -448,7 +448,8 @@ inline const pl::schedule& usual()
 }
 inline const pl::schedule& with_two_versions()
 {
-  static const pl::schedule plan = pl::make_schedule(pl::no_flush{}, {.stages = 2, .micro_batches = 4, .batches = 2});
+  static const pl::schedule plan =
+      pl::make_schedule(pl::pipedream_2bw{}, {.stages = 2, .micro_batches = 4, .batches = 2});
   return plan;
 }
 

@@ -23,7 +23,7 @@ TEST_CASE("a fresh chunk is nowhere and holds nothing", "[chunk]")
   CHECK(fresh.next_use == UINT32_MAX);
 }
 
-TEST_CASE("a derived chunk has no frames on the host, and is not nowhere", "[chunk]")
+TEST_CASE("a gathered chunk has no frames on the host, and is not nowhere", "[chunk]")
 {
   const auto on_host = [](frame_id first) {
     chunk it;
@@ -31,10 +31,10 @@ TEST_CASE("a derived chunk has no frames on the host, and is not nowhere", "[chu
     return it;
   };
   const chunk fresh, derived = on_host(chunk::elsewhere);
-  CHECK((derived.is_derived() && !derived.has_frames(tier::host) && !derived.has_frames(tier::device)));
-  CHECK((!fresh.is_derived() && !fresh.has_frames(tier::host)));
+  CHECK((derived.is_gathered() && !derived.has_frames(tier::host) && !derived.has_frames(tier::device)));
+  CHECK((!fresh.is_gathered() && !fresh.has_frames(tier::host)));
   for (const chunk& it : {on_host(frame_id{UINT32_MAX - 2}), on_host(frame_id{0})})
-    CHECK((!it.is_derived() && it.has_frames(tier::host)));
+    CHECK((!it.is_gathered() && it.has_frames(tier::host)));
   CHECK_FALSE(fresh.same_place(derived));
 }
 

@@ -65,7 +65,7 @@ TEST_CASE("apart from windows is the chunk that is named, or what a walk around 
     for (int step = 0; step < 80; ++step) {
       const std::uint64_t padded = 256 * std::uint64_t{dice.between(1, dice.one_in(4) ? 40 : 9)};
       const std::uint32_t near = plain.empty() ? 0 : dice.below(static_cast<std::uint32_t>(plain.size()));
-      std::vector<plain_chunk> open = plain;  // without the windows that must not be found
+      std::vector<plain_chunk> open = plain;  // without the frame runs that must not be found
       for (std::size_t index = 0; index < open.size(); ++index)
         if (open[index].frames > 1 && index != near) open[index].used = open[index].frames * frame;
       const chunk_place wanted = place(open, frame, padded, near);
@@ -73,7 +73,7 @@ TEST_CASE("apart from windows is the chunk that is named, or what a walk around 
         plain.push_back(open.back());
       else
         plain[wanted.chunk].used = open[wanted.chunk].used;
-      if (chunks.place_apart_from_windows(padded, near) != wanted) FAIL("seed " << seed << ", step " << step);
+      if (chunks.place_apart_from_frame_runs(padded, near) != wanted) FAIL("seed " << seed << ", step " << step);
     }
   }
 }
@@ -90,13 +90,13 @@ TEST_CASE("who was passed over says from which frame on it has room", "[chunk]")
   chunks.reset(frame_size{bytes{2'560}});
   CHECK(chunks.open(7'168) == chunk_place{0, 0, 3});
   CHECK(chunks.changes_at() == 3'584);
-  CHECK(chunks.place_apart_from_windows(2'048, 1) == chunk_place{1, 0, 1});
-  CHECK(chunks.changes_at() == 3'584);  // the window was not asked
-  CHECK(chunks.place_apart_from_windows(1'024, 1) == chunk_place{2, 0, 1});
+  CHECK(chunks.place_apart_from_frame_runs(2'048, 1) == chunk_place{1, 0, 1});
+  CHECK(chunks.changes_at() == 3'584);  // the frame run was not asked
+  CHECK(chunks.place_apart_from_frame_runs(1'024, 1) == chunk_place{2, 0, 1});
   CHECK(chunks.changes_at() == 3'072);  // 512 B are missing in the chunk of one frame
-  CHECK(chunks.place_apart_from_windows(768, 0) == chunk_place{2, 1'024, 1});
-  CHECK(chunks.changes_at() == 2'816);  // 256 B are missing in the window that was named
-  CHECK(chunks.place_apart_from_windows(512, 0) == chunk_place{0, 7'168, 3});
+  CHECK(chunks.place_apart_from_frame_runs(768, 0) == chunk_place{2, 1'024, 1});
+  CHECK(chunks.changes_at() == 2'816);  // 256 B are missing in the frame run that was named
+  CHECK(chunks.place_apart_from_frame_runs(512, 0) == chunk_place{0, 7'168, 3});
   chunks.reset(frame_size{bytes{2'560}});
   CHECK((chunks.chunks() == 0 && chunks.frames() == 0 && chunks.changes_at() == frame_size::never));
 }

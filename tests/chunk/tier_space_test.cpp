@@ -17,7 +17,7 @@ using namespace chunkmem;
 
 namespace {
 
-/// The lowest window of `count` free frames, by trying each.
+/// The lowest run of `count` free frames, by trying each.
 frame_id lowest(const std::set<std::uint32_t>& free, std::uint32_t frames, std::uint32_t count)
 {
   for (std::uint32_t first = 0; first + count <= frames; ++first) {
@@ -70,11 +70,11 @@ TEST_CASE("a frame pool finds the windows that a set of free frames has", "[chun
         taken.pop_back();
       }
       const std::uint32_t asked = dice.below(frames);
-      bool window_is_free = asked + count <= frames;
+      bool run_is_free = asked + count <= frames;
       for (std::uint32_t frame = asked; frame < asked + count; ++frame)
-        window_is_free = window_is_free && free.count(frame) != 0;
+        run_is_free = run_is_free && free.count(frame) != 0;
       if (pool.free_count() != free.size() || pool.is_free(frame_id{asked}) != (free.count(asked) != 0) ||
-          pool.is_free(frame_id{asked}, count) != window_is_free)
+          pool.is_free(frame_id{asked}, count) != run_is_free)
         FAIL("seed " << seed << ", step " << step << ", frame " << asked);
     }
   }
@@ -133,9 +133,9 @@ struct free_frame {
 };
 
 /// The choice for a load, by looking at each free frame.
-frame_id plain_load(std::vector<free_frame> free, std::uint32_t border)
+frame_id plain_load(std::vector<free_frame> free, std::uint32_t lease_limit)
 {
-  std::erase_if(free, [&](const free_frame& it) { return it.frame >= border; });
+  std::erase_if(free, [&](const free_frame& it) { return it.frame >= lease_limit; });
   if (free.empty()) return frame_id::none;
   return frame_id{std::ranges::min_element(free, [](const free_frame& left, const free_frame& right) {
                     return left.when != right.when ? left.when < right.when : left.frame > right.frame;
@@ -143,9 +143,9 @@ frame_id plain_load(std::vector<free_frame> free, std::uint32_t border)
 }
 /// The choice for a chunk without bytes: free at once and last, then from the beginning, then the first of those that
 /// an agent may still work on.
-frame_id plain_claim(std::vector<free_frame> free, std::uint32_t border)
+frame_id plain_claim(std::vector<free_frame> free, std::uint32_t lease_limit)
 {
-  std::erase_if(free, [&](const free_frame& it) { return it.frame >= border; });
+  std::erase_if(free, [&](const free_frame& it) { return it.frame >= lease_limit; });
   if (free.empty()) return frame_id::none;
   const auto rank = [](const free_frame& it) { return it.in_use ? 2 : it.when == 0 ? 1 : 0; };
   return frame_id{std::ranges::min_element(free, [&](const free_frame& left, const free_frame& right) {
@@ -162,7 +162,7 @@ TEST_CASE("loads take the frame that is free the longest, chunks without bytes t
 {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     support::dice dice{seed};
-    const std::uint32_t frames = dice.between(1, 60);  // fewer than are passed over above a border
+    const std::uint32_t frames = dice.between(1, 60);  // fewer than are passed over above a lease limit
     frame_pool pool;
     pool.reset(frames);
     std::vector<free_frame> free;
@@ -178,11 +178,11 @@ TEST_CASE("loads take the frame that is free the longest, chunks without bytes t
     free_frame_order order;
     order.reset(pool);
     for (std::uint32_t now = 1; now <= 500; ++now) {
-      const std::uint32_t border = dice.one_in(2) ? UINT32_MAX : dice.below(frames + 1);
-      const frame_id load = order.for_load(pool, border);
-      const frame_id claim = order.for_claim(pool, border);
-      if (load != plain_load(free, border)) FAIL("seed " << seed << ", step " << now << ": load");
-      if (claim != plain_claim(free, border)) FAIL("seed " << seed << ", step " << now << ": claim");
+      const std::uint32_t lease_limit = dice.one_in(2) ? UINT32_MAX : dice.below(frames + 1);
+      const frame_id load = order.for_load(pool, lease_limit);
+      const frame_id claim = order.for_claim(pool, lease_limit);
+      if (load != plain_load(free, lease_limit)) FAIL("seed " << seed << ", step " << now << ": load");
+      if (claim != plain_claim(free, lease_limit)) FAIL("seed " << seed << ", step " << now << ": claim");
       if (load != frame_id::none && !dice.one_in(3)) {  // the order is not told
         const std::uint32_t frame = index_of(dice.one_in(2) ? load : claim);
         pool.take(frame_id{frame}, 1);
@@ -201,7 +201,7 @@ TEST_CASE("loads take the frame that is free the longest, chunks without bytes t
   }
 }
 
-TEST_CASE("above a border at most 64 frames are passed over, then the highest below it is taken", "[chunk]")
+TEST_CASE("above a lease limit at most 64 frames are passed over, then the highest below it is taken", "[chunk]")
 {
   frame_pool pool;
   pool.reset(200);
@@ -235,7 +235,7 @@ TEST_CASE("a load takes the run that is free the longest, a chunk without bytes 
   give(0, 9, true);
   CHECK(order.run(pool, UINT32_MAX, 2, true) == frame_id{2});
   CHECK(order.run(pool, UINT32_MAX, 2, false) == frame_id{4});
-  CHECK(order.run(pool, 4, 2, false) == frame_id{2});  // below a border
+  CHECK(order.run(pool, 4, 2, false) == frame_id{2});  // below a lease limit
   CHECK(order.since(frame_id{2}, 2) == 3);
   CHECK(order.since(frame_id{2}, 4) == 5);
   pool.take(frame_id{2}, 4);

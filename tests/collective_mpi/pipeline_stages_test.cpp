@@ -62,7 +62,7 @@ TEST_CASE("stages that are processes have the bits of one device", "[collective_
 {
   mpi_world::doomed world;
   const pipeline_shape shape{.stages = processes(), .micro_batches = processes() * 2, .batches = 4};
-  for (const schedule& plan : {make_schedule(one_f_one_b{}, shape), make_schedule(no_flush{}, shape),
+  for (const schedule& plan : {make_schedule(one_f_one_b{}, shape), make_schedule(pipedream_2bw{}, shape),
                                make_schedule(interleaved{.parts = 2}, shape), make_schedule(zb_v{}, shape)}) {
     CAPTURE(plan.name);
     CHECK(has_the_bits_of_one_device(world.session, plan));

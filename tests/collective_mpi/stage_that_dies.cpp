@@ -149,8 +149,8 @@ int main(int, char** arguments)
   const std::string verdict = folder + "/verdict." + std::to_string(rank);
   try {
     const pipeline::pipeline_shape shape{.stages = static_cast<std::uint32_t>(ranks), .micro_batches = 4, .batches = 5};
-    const pipeline::schedule plan =
-        random() % 2 == 0 ? make_schedule(pipeline::no_flush{}, shape) : make_schedule(pipeline::one_f_one_b{}, shape);
+    const pipeline::schedule plan = random() % 2 == 0 ? make_schedule(pipeline::pipedream_2bw{}, shape)
+                                                      : make_schedule(pipeline::one_f_one_b{}, shape);
     here.emplace(session, MPI_COMM_WORLD, plan, collective::mpi_options{.deadline = deadline});
     train(*here, plan, seed % 11 == 0 ? fate{} : choose(random, plan, here->stage(), folder));
     write(verdict, "finished");

@@ -216,7 +216,7 @@ TEST_CASE("a weight whose late update makes its master is not written inside tha
                      {what::late_step, 4051934060, 2553507840},
                      {what::acquire, 1601442947, 3136352226}},
                     sum) == "");
-  CHECK(sum.sentences["a 16-bit weight was to be written inside an iteration"] == 1);
+  CHECK(sum.sentences["a 16-bit weight cannot be written inside an iteration"] == 1);
 }
 
 }  // namespace differential_test

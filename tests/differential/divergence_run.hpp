@@ -34,18 +34,19 @@ using manager = support::any_manager<any_backend>;
 [[nodiscard]] inline every_placement placement_of(const setting& it)
 {
   using cm::placement::device_margin, cm::placement::fixed_split, cm::placement::update_share;
-  const every_placement all[setting::extents[setting::placement]] = {every_placement{cm::placement::host_first{}},
-                                                                     every_placement{fixed_split{0.0}},
-                                                                     every_placement{fixed_split{0.3}},
-                                                                     every_placement{fixed_split{0.7}},
-                                                                     every_placement{fixed_split{1.0}},
-                                                                     every_placement{device_margin{}},
-                                                                     every_placement{device_margin{0.3}},
-                                                                     every_placement{device_margin{1.0}},
-                                                                     every_placement{update_share{0.25}},
-                                                                     every_placement{update_share{0.75}},
-                                                                     every_placement{support::device_only{}},
-                                                                     every_placement{support::small_on_device{4_KiB}}};
+  const every_placement all[setting::extents[setting::placement]] = {
+      every_placement{cm::placement::optimizer_on_host{}},
+      every_placement{fixed_split{0.0}},
+      every_placement{fixed_split{0.3}},
+      every_placement{fixed_split{0.7}},
+      every_placement{fixed_split{1.0}},
+      every_placement{device_margin{}},
+      every_placement{device_margin{0.3}},
+      every_placement{device_margin{1.0}},
+      every_placement{update_share{0.25}},
+      every_placement{update_share{0.75}},
+      every_placement{support::device_only{}},
+      every_placement{support::small_on_device{4_KiB}}};
   return all[it.at[setting::placement]];
 }
 
@@ -136,9 +137,9 @@ void choose_capacities(const setting& it, support::any_options& options)
 /// A run begins anew with more room where an iteration that nobody rehearsed does not fit, which is no defect: one that
 /// strays pins and leases otherwise, and the regular one behind it leaves a record that is not its own, in the middle,
 /// where nothing can be cleared; its windows of several frames are then cut up by what lies between them. A rehearsal
-/// in the middle knows a larger tide, and states that want tiers when the device is cleared. In a run without one no
-/// iteration has been proven, and no placement knows the tide. But as long as all were regular, what was rehearsed
-/// fits.
+/// in the middle knows a higher peak of leases, and states that want tiers when the device is cleared. In a run without
+/// one no iteration has been proven, and no placement knows the peak of leases. But as long as all were regular, what
+/// was rehearsed fits.
 template <class Element>
 [[nodiscard]] std::string train(const setting& it, support::any_options options, tally& sum)
 {

@@ -99,7 +99,7 @@ template <class Manager, class Backend, class Options>
 struct manner {
   bool launched = false;  ///< kernels on compute and on an adopted agent, else by the caller
   bool evaluates = true;
-  bool rehearses = false;          ///< so that a placement knows the tide before the first step
+  bool rehearses = false;          ///< so that a placement knows the peak of leases before the first step
   bool may_run_on_demand = false;  ///< evaluations: a rehearsal of the step does not prove that they have a plan
 };
 

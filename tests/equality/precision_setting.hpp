@@ -69,7 +69,7 @@ struct setting {
         {"Adam", "SGD"},
         {"host_arena", "host_arena launched", "adversarial", "adversarial launched"},
         {"append", "best_fit", "size_class"},
-        {"host_first", "device_margin", "fixed_split"},
+        {"optimizer_on_host", "device_margin", "fixed_split"},
         {"updates at once", "late updates", "early updates"}};
     std::string all;
     for (std::size_t it = 0; it < axes; ++it) all += (it == 0 ? "" : ", ") + std::string{names[it][at[it]]};

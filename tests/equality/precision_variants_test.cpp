@@ -34,7 +34,7 @@ setting setting_for(bool in_place, mixed::precision kind, std::uint8_t size, boo
 struct circumstances {
   bool least_host = false;  ///< the room that the rehearsal names, and one frame to read the results back by
   bool overflows = true;    ///< in two of its steps
-  support::every_placement placement{"host_first"};
+  support::every_placement placement{"optimizer_on_host"};
 };
 
 template <class Manager>

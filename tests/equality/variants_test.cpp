@@ -74,7 +74,7 @@ void run_at_every_size(support::any_options options, const manner& how, const po
   }
 }
 
-/// Both backends, with a placement that knows the tide before the first step.
+/// Both backends, with a placement that knows the peak of leases before the first step.
 void run_with_placement(const support::every_placement& states)
 {
   policies with;

@@ -386,8 +386,9 @@ TEST_CASE("belady keeps the laws of an eviction policy", "[eviction]")
   conformance::eviction_policy_laws<eviction::belady>();
 }
 
-TEST_CASE("belady reaches the fewest loads of reads, updates and overwrites, in constant room and in the tide",
-          "[eviction]")
+TEST_CASE(
+    "belady reaches the fewest loads of reads, updates and overwrites, in constant room and in the peak of leases",
+    "[eviction]")
 {
   std::uint64_t loads = 0;
   std::uint64_t fewest = 0;
@@ -503,14 +504,14 @@ TEST_CASE("what a plan gives up leaves in the order in which it was let go of, a
   CHECK(order == std::vector<std::uint32_t>{1, 3, 2, 0});  // what stays: farthest next use first
 }
 
-TEST_CASE("borders are those of the plan, and none beyond it", "[eviction]")
+TEST_CASE("lease limits are those of the plan, and none beyond it", "[eviction]")
 {
   eviction::by_retention policy;
-  CHECK(policy.border(access_index{0}) == eviction::by_retention::no_border);
-  const std::vector<std::uint32_t> borders{4, 7};
-  policy.place_below(borders);
-  CHECK(policy.border(access_index{1}) == 7);
-  CHECK(policy.border(access_index{2}) == eviction::by_retention::no_border);
+  CHECK(policy.lease_limit(access_index{0}) == eviction::by_retention::no_lease_limit);
+  const std::vector<std::uint32_t> lease_limits{4, 7};
+  policy.place_below(lease_limits);
+  CHECK(policy.lease_limit(access_index{1}) == 7);
+  CHECK(policy.lease_limit(access_index{2}) == eviction::by_retention::no_lease_limit);
 }
 
 TEST_CASE("places are those of the plan, and none beyond it", "[eviction]")

@@ -73,7 +73,7 @@ memory_requirement rehearse(const workload::transformer_shape& shape, const memo
   return m.rehearse([&] {
     const auto iteration = m.iteration();
     {
-      const auto scratch = m.lease(tier::device, plan.assumed.tide);
+      const auto scratch = m.lease(tier::device, plan.assumed.peak_leased);
       for (const tensor<bf16> weight : all) (void)m.acquire(weight, access::read);
       for (auto weight = all.rbegin(); weight != all.rend(); ++weight) {
         auto pin = m.acquire(*weight, access::read);
@@ -101,8 +101,8 @@ TEST_CASE("the least host that a planner names is the least host of the manager 
     plan.host_capacity = host;
     plan.device_update_share = how.device_update_share;
     plan.gradient = name;
-    plan.assumed.tide = found.need.largest_leases;
-    CAPTURE(name, host.count(), plan.assumed.tide.count());
+    plan.assumed.peak_leased = found.need.largest_leases;
+    CAPTURE(name, host.count(), plan.assumed.peak_leased.count());
     const memory_requirement need = rehearse(gpt(4), plan);
     CHECK(need.smallest_host == found.need.smallest_host);
     CHECK(need.chunks == found.need.chunks);

@@ -297,15 +297,15 @@ TEST_CASE("a half-done step says what to do, and a rehearsal in between changes 
   const std::string rest =
       " while an optimizer step is half done (call step again; over one rank a load outside of the iteration ends it "
       "too)";
-  CHECK(says([&] { (void)cm::checkpoint::save(it.m, folder); }) == "chunkmem: a checkpoint was to be made" + rest);
-  CHECK(says([&] { it.m.drop_gradients(); }) == "chunkmem: gradients were to be dropped" + rest);
+  CHECK(says([&] { (void)cm::checkpoint::save(it.m, folder); }) == "chunkmem: a checkpoint cannot be made" + rest);
+  CHECK(says([&] { it.m.drop_gradients(); }) == "chunkmem: gradients cannot be dropped" + rest);
   it.m.rehearse([&] {
     const auto scope = it.m.iteration();
     it.m.drop_gradients();
     it.differentiate();
     it.optimizer->step();
   });
-  CHECK(says([&] { it.m.drop_gradients(); }) == "chunkmem: gradients were to be dropped" + rest);
+  CHECK(says([&] { it.m.drop_gradients(); }) == "chunkmem: gradients cannot be dropped" + rest);
   CHECK(it.optimizer->progress().norm == norm);
   it.optimizer->step();
   ++it.cursor;

@@ -46,7 +46,7 @@ struct setting {
   bool same_scope = false;  ///< a failed update is called again inside its iteration, not in a new one
   std::string_view eviction = "belady";
   std::string_view transfer = "lookahead";
-  std::string_view placement = "host_first";
+  std::string_view placement = "optimizer_on_host";
 };
 
 /// The network in 16 bits with masters, or in float32 with the same trainer: accumulation, skipped steps, gradients in
@@ -54,7 +54,7 @@ struct setting {
 template <class Element>
 struct mixed_training {
   using transfers = cm::transfer::any_transfer<cm::transfer::lookahead, cm::transfer::no_prefetch>;
-  using placements = cm::placement::any_placement<cm::placement::host_first, cm::placement::device_margin>;
+  using placements = cm::placement::any_placement<cm::placement::optimizer_on_host, cm::placement::device_margin>;
   using manager = cm::manager<backend, support::chosen_gradient, support::every_eviction, transfers, placements>;
   using trainer = mixed::trainer<manager, backend, Element, pool>;
   using outcome = mixed::outcome;

@@ -81,7 +81,7 @@ bool is_whole(const searched<Eviction>& it)
 {
   const transfer::iteration_plan& plan = it.planned.plan;
   return plan == transfer::iteration_plan{} ||
-         (plan.retained_until.size() == it.record.size() && plan.borders.size() == it.record.size() &&
+         (plan.retained_until.size() == it.record.size() && plan.lease_limits.size() == it.record.size() &&
           plan.first_use.size() == it.own.size());
 }
 

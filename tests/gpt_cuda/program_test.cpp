@@ -224,7 +224,7 @@ TEST_CASE("first weights and their hash are the same on any number of threads, a
 
 TEST_CASE("where the placement keeps the states decides who updates", "[gpt_cuda]")
 {
-  CHECK(settled("host_first", 4_MiB) == update_choice::cpu);
+  CHECK(settled("optimizer_on_host", 4_MiB) == update_choice::cpu);
   CHECK(settled("device_margin", 4_MiB) == update_choice::gpu);
   CHECK(settled("device_margin", std::nullopt) == update_choice::cpu);
 }

@@ -191,7 +191,7 @@ namespace {
 
 void replace(simulated_folder& folder)
 {
-  io::whole_file<simulated_folder> file{folder, "w.new"};
+  io::atomic_file<simulated_folder> file{folder, "w.new"};
   file.write(as_content("1"));
   file.write(as_content("23"));
   file.end("w");
@@ -224,7 +224,7 @@ TEST_CASE("a file that does not become whole is gone, and what has its names sta
   CHECK(folder.content() == disk_content{{"w", "older"}, {"w.new", "of another"}});
   simulated_folder early;
   {
-    io::whole_file<simulated_folder> file{early, "w.new"};
+    io::atomic_file<simulated_folder> file{early, "w.new"};
   }
   CHECK(early.content().empty());
 }

@@ -33,7 +33,7 @@ struct first_that_fit {
   tier preferred_tier(role, bytes size) const { return size > limit ? tier::host : tier::device; }
   void assign(const outlook& now, std::span<tier> tiers) const
   {
-    std::uint64_t need = now.working.count() + now.tide.count();
+    std::uint64_t need = now.working.count() + now.peak_leased.count();
     for (std::size_t index = 0; index < tiers.size(); ++index) {
       need += now.states[index].count();
       tiers[index] = need <= now.device.count() ? tier::device : tier::host;
@@ -71,7 +71,7 @@ struct copies_no_setting : first_that_fit {
 struct counts_below_zero : first_that_fit {
   void assign(const outlook& now, std::span<tier> tiers) const
   {
-    std::uint64_t left = now.device.count() - now.working.count() - now.tide.count();
+    std::uint64_t left = now.device.count() - now.working.count() - now.peak_leased.count();
     for (std::size_t index = 0; index < tiers.size(); ++index) {
       const bool fits = now.states[index].count() <= left;
       tiers[index] = fits ? tier::device : tier::host;
@@ -88,7 +88,7 @@ struct largest_that_fit : first_that_fit {
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::stable_sort(order.begin(), order.end(),
                      [&](std::size_t left, std::size_t right) { return now.states[left] > now.states[right]; });
-    std::uint64_t need = now.working.count() + now.tide.count();
+    std::uint64_t need = now.working.count() + now.peak_leased.count();
     for (const std::size_t index : order) {
       const bool fits = need + now.states[index].count() <= now.device.count();
       tiers[index] = fits ? tier::device : tier::host;

@@ -201,7 +201,7 @@ def tag_violations(root):
     for path in tree.cpp_files_of(root):
         parts = pathlib.PurePath(path).parts
         if parts[0] != "tests" or len(parts) != 3:
-            continue  # tests/package/strangers/ are programs of others
+            continue  # tests/package/third_party/ are programs of others
         text = (root / path).read_text(encoding="utf-8")
         for case in CASE.finditer(text):
             if case[1] != parts[1]:

@@ -185,7 +185,7 @@ class Sources(TinyTree):
     def test_the_first_tag_of_a_case_is_its_folder(self):
         self.source("tests/core/a_test.cpp", 'TEST_CASE("one \\"(a)\\"", "[core]")', "TEMPLATE_TEST_CASE(",
                     '    "two, "', '    "in two lines",', '    "[core][.slow]", int)')
-        self.source("tests/package/strangers/b_test.cpp", 'TEST_CASE("no tag")')
+        self.source("tests/package/third_party/b_test.cpp", 'TEST_CASE("no tag")')
         self.source("tests/core/c.cpp", 'out << "TEST_CASE(\\"printed\\", \\"[other]\\")";')
         self.expect()
         self.source("tests/core/a_test.cpp", 'TEST_CASE("one", "[old]")', 'TEST_CASE("two")', "",

@@ -532,13 +532,13 @@ TEST_CASE("a shortage never names a need that the capacity meets", "[manager]")
   }
 }
 
-TEST_CASE("a derived chunk takes no frame of the host", "[manager]")
+TEST_CASE("a gathered chunk takes no frame of the host", "[manager]")
 {
   auto state = small<eviction::lru>({2, 1}, 2, 2);
   state.make_derived(chunk_id{0});
   counting_mover mover;
   use(state, 0, entry_kind::write_on_host, mover);
-  CHECK((state[chunk_id{0}].is_derived() && state[chunk_id{0}].is_valid(tier::host)));
+  CHECK((state[chunk_id{0}].is_gathered() && state[chunk_id{0}].is_valid(tier::host)));
   CHECK(state.space(tier::host).pool().is_free(frame_id{0}, 2));
   use(state, 0, entry_kind::read, mover);
   CHECK((mover.loads == 1 && state[chunk_id{0}].has_frames(tier::device)));

@@ -74,7 +74,7 @@ TEST_CASE("a shortage counts pinned chunks and leases, and cannot wrap", "[manag
   CHECK(table.shortage(cm::tier::host, 1).pinned == 0);
 }
 
-TEST_CASE("a derived chunk is not what the host is short of", "[manager]")
+TEST_CASE("a gathered chunk is not what the host is short of", "[manager]")
 {
   cm::chunk_table table = table_of({1, 2, 1});
   for (const std::uint32_t index : {0U, 1U}) {
@@ -216,7 +216,7 @@ TEST_CASE("a policy that is asked has heard of every chunk as it is", "[manager]
           break;
         case 2:
           it.pins[tier::device] = 0;
-          set.let_go(chunk_id{index}, it);
+          set.unpinned(chunk_id{index}, it);
           break;
         case 3:
           it.next_use = dice.below(50) + 50 * index;
@@ -250,7 +250,7 @@ TEST_CASE("a policy hears of chunks in the order in which they were let go of", 
     chunks[index].put(tier::device, frame_id{index}, true);
     set.touch(chunk_id{index}, chunks[index]);
   }
-  for (const std::uint32_t index : {3u, 0u, 4u, 0u, 1u}) set.let_go(chunk_id{index}, chunks[index]);
+  for (const std::uint32_t index : {3u, 0u, 4u, 0u, 1u}) set.unpinned(chunk_id{index}, chunks[index]);
   attentive::order().clear();
   (void)set.victim(access_index{0}, chunks);
   CHECK(attentive::order() == std::vector<std::uint32_t>{2, 3, 4, 0, 1});
@@ -376,7 +376,7 @@ TEST_CASE("what is pinned on the host stays there", "[manager]")
   CHECK(it[1].first_frame[cm::tier::host] == cm::frame_id{0});
 }
 
-TEST_CASE("a derived chunk has no frames on the host to give up", "[manager]")
+TEST_CASE("a gathered chunk has no frames on the host to give up", "[manager]")
 {
   for (const bool device_only : {false, true})
     for (const std::uint32_t frames : {1U, 2U}) {

@@ -394,7 +394,8 @@ struct gathering_set_up {
 
 }  // namespace
 
-TEST_CASE("a derived chunk is made from its shares, each from the device where it is there, then gathered", "[manager]")
+TEST_CASE("a gathered chunk is made from its shares, each from the device where it is there, then gathered",
+          "[manager]")
 {
   gathering_set_up it;
   it.places[chunk_id{1}].first_frame[tier::host] = frame_id{4};
@@ -478,7 +479,7 @@ TEST_CASE("a gather follows the copies of the share and all who used the room, a
   CHECK(it.backend.knows(agent::compute, ranks_agent) == 1);
 }
 
-TEST_CASE("a rank that owns nothing of a derived chunk takes part, behind who used the room", "[manager]")
+TEST_CASE("a rank that owns nothing of a gathered chunk takes part, behind who used the room", "[manager]")
 {
   gathering_set_up it{{}};
   auto& tracker = it.copies.tracker();

@@ -164,7 +164,7 @@ TEST_CASE("bytes that are dead are not copied", "[manager]")
 
 namespace {
 
-/// A manager of two derived chunks, the first halves of which are this rank's shares.
+/// A manager of two gathered chunks, the first halves of which are this rank's shares.
 struct deriving : cm::manager<arena, support::told_gatherer> {
   using base = cm::manager<arena, support::told_gatherer>;
   static constexpr std::uint64_t frame = 512;
@@ -210,7 +210,7 @@ struct deriving_set_up {
 
 }  // namespace
 
-TEST_CASE("a write on the host spoils a derived chunk, and nothing else does", "[manager]")
+TEST_CASE("a write on the host spoils a gathered chunk, and nothing else does", "[manager]")
 {
   deriving_set_up it;
   it.m.write(0, 7);
@@ -230,7 +230,7 @@ TEST_CASE("a write on the host spoils a derived chunk, and nothing else does", "
   CHECK(it.told.gathered() == std::vector<std::uint32_t>{21, 20, 20, 21});
 }
 
-TEST_CASE("a derived chunk is not read while it is written on the host, nor written there while it is read",
+TEST_CASE("a gathered chunk is not read while it is written on the host, nor written there while it is read",
           "[manager]")
 {
   deriving_set_up it;
@@ -249,7 +249,7 @@ TEST_CASE("a derived chunk is not read while it is written on the host, nor writ
   CHECK(it.told.gathers.size() == 1);
 }
 
-TEST_CASE("what a pin of a derived chunk on the host points to is its manager's own", "[manager]")
+TEST_CASE("what a pin of a gathered chunk on the host points to is its manager's own", "[manager]")
 {
   deriving_set_up left, right;
   const auto one = left.m.acquire(left.m.whole[0], cm::access::write, cm::memory_location::host);

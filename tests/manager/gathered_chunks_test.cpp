@@ -66,8 +66,8 @@ TEST_CASE("a tier gets frames for all chunks, and more where windows of several 
   tensors.seal(cm::append_layout{}, 4_KiB);
   const cm::gathered_chunks none;
   const cm::model_frames frames{tensors, none, 4_KiB};
-  CHECK((tensors.total_frames() == 6 && tensors.longest_window() == 4));
-  CHECK(frames.in(1_MiB) == 18);  // three times as many: Robson's bound for windows of one to four
+  CHECK((tensors.total_frames() == 6 && tensors.longest_frame_run() == 4));
+  CHECK(frames.in(1_MiB) == 18);  // three times as many: Robson's bound for frame runs of one to four
   CHECK(frames.in(20_KiB) == 5);
   CHECK(frames.in(cm::bytes{4095}) == 0);
 }

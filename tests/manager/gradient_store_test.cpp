@@ -114,7 +114,7 @@ float trained(std::size_t index)
 /// Two weights of 16 bits that share a chunk, with their masters.
 template <class Gradient>
 struct fixture {
-  using rig_type = manager_parts::parts_rig<placement::host_first, Gradient>;
+  using rig_type = manager_parts::parts_rig<placement::optimizer_on_host, Gradient>;
 
   fixture()
   {
@@ -707,7 +707,7 @@ TEST_CASE("weights can be read where the host had no room for their masters", "[
   const auto after = m.residency();
   for (std::size_t index = 0; index < after.chunks.size(); ++index)
     CHECK(after.chunks[index].place.live == before.chunks[index].place.live);
-  const auto room = m.lease(cm::tier::host, 6_KiB);  // the masters' windows are given up for others
+  const auto room = m.lease(cm::tier::host, 6_KiB);  // the masters' frame runs are given up for others
   CHECK(room.size() == 6_KiB);
 }
 

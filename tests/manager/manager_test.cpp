@@ -31,7 +31,7 @@ static_assert(std::same_as<cm::manager<arena, cm::eviction::lru, cm::transfer::n
 static_assert(std::same_as<cm::manager<arena>, cm::manager<arena, cm::eviction::belady>>);
 static_assert(std::same_as<cm::manager<arena>,
                            cm::manager<arena, cm::transfer::lookahead, cm::size_class_layout, cm::training_rules,
-                                       cm::placement::host_first, cm::trace::null_sink, cm::copy_mover>>);
+                                       cm::placement::optimizer_on_host, cm::trace::null_sink, cm::copy_mover>>);
 static_assert(!std::same_as<cm::manager<arena>, cm::manager<arena, cm::eviction::lru>>);
 static_assert(std::same_as<cm::manager<arena, cm::inference_rules, cm::eviction::lru, cm::trace::counter_sink>,
                            cm::manager<arena, cm::trace::counter_sink, cm::inference_rules, cm::eviction::lru>>);

@@ -57,7 +57,7 @@ int on_device(const state_tiers<Placement>& tiers)
 TEST_CASE("tiers by role alone never change", "[manager]")
 {
   const registry tensors = four_parameters();
-  state_tiers<placement::host_first> tiers{{}};
+  state_tiers<placement::optimizer_on_host> tiers{{}};
   CHECK(!tiers.is_ready());
   tiers.reset(tensors, frame, 100_KiB);
   CHECK(tiers.is_ready());
@@ -93,8 +93,8 @@ TEST_CASE("tiers follow what was measured and the size of the device", "[manager
   CHECK(!tiers.assign(working + 2_KiB + 7_KiB));
   CHECK(tiers.assign(working + 2_KiB));
   CHECK(on_device(tiers) == 0);
-  tiers.measured(1_KiB);  // the highest tide counts
-  CHECK(tiers.tide() == 2_KiB);
+  tiers.measured(1_KiB);  // the peak of leases counts
+  CHECK(tiers.peak_leased() == 2_KiB);
   tiers.measured(4_KiB);
   CHECK(tiers.assign(working + 2_KiB + 6_KiB));
   CHECK(on_device(tiers) == 2);
@@ -154,7 +154,7 @@ struct margin_run {
   std::size_t on_device = 0;
 };
 
-constexpr std::string_view plain = "host_first", margin = "device_margin", split = "fixed_split";  // placements
+constexpr std::string_view plain = "optimizer_on_host", margin = "device_margin", split = "fixed_split";  // placements
 
 /// A trainer whose placement is chosen when the program runs.
 struct placed_trainer {
@@ -257,7 +257,7 @@ TEST_CASE("tensors lie in the order of declaration until a step showed another o
 {
   registry tensors = six_buffers();
   const manager_options by_use{.order = tensor_order::first_use};
-  model_places<append_layout, placement::host_first> places{{}, {}};
+  model_places<append_layout, placement::optimizer_on_host> places{{}, {}};
   CHECK(places.seal(tensors, 1_KiB, 1_MiB) == 1_KiB);
   const auto chunks = [&] {
     return std::vector<std::uint32_t>(tensors.chunk_of_slot().begin(), tensors.chunk_of_slot().end());
@@ -269,13 +269,13 @@ TEST_CASE("tensors lie in the order of declaration until a step showed another o
   places.order_by_first_use(tensors, build.finish({0, 0, 0, 0, 0, 0}, 1), 1_KiB, 1_MiB);
   CHECK(chunks() == std::vector<std::uint32_t>{0, 1, 2, 1, 2, 0});  // 5 and 0, then 3, then what was not used
   CHECK(!places.wants_order(by_use));
-  CHECK(!model_places<append_layout, placement::host_first>{{}, {}}.wants_order({}));
+  CHECK(!model_places<append_layout, placement::optimizer_on_host>{{}, {}}.wants_order({}));
 }
 
 TEST_CASE("the size of chunks is searched once, within a sixteenth of the device", "[manager]")
 {
   registry tensors = six_buffers();
-  model_places<size_class_layout, placement::host_first> places{{}, {}};
+  model_places<size_class_layout, placement::optimizer_on_host> places{{}, {}};
   const bytes found = places.seal(tensors, least_waste_chunks, 1_MiB);
   CHECK(found.count() * tensors.frames_of_chunk().size() == 6 * 512);  // nothing is wasted
   CHECK(found <= 64_KiB);
@@ -360,8 +360,9 @@ TEST_CASE("tensors that lie as they are used first have no slot before a step wa
   CHECK(it.engine.tensors().chunk_of(slot_id{3}) == it.engine.tensors().chunk_of(slot_id{0}));
 }
 
-TEST_CASE("states are updated where the leases of iterations leave them room, and leave for a higher tide alone",
-          "[manager]")
+TEST_CASE(
+    "states are updated where the leases of iterations leave them room, and leave for a higher peak of leases alone",
+    "[manager]")
 {
   // 16 KiB of values and gradients, 8 KiB of states, 4 KiB besides
   parts_rig<placement::device_margin> it{28_KiB, 256_KiB, {.chunk_bytes = 4_KiB}, {.share = 1.0}};

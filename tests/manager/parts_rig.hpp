@@ -7,12 +7,12 @@
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/eviction/evictions.hpp>
 #include <chunkmem/manager/chunk_mover.hpp>
+#include <chunkmem/manager/control_block.hpp>
 #include <chunkmem/manager/engine.hpp>
 #include <chunkmem/manager/gradient_store.hpp>
 #include <chunkmem/manager/gradients.hpp>
 #include <chunkmem/manager/manager_options.hpp>
 #include <chunkmem/manager/model_builder.hpp>
-#include <chunkmem/manager/owner_link.hpp>
 #include <chunkmem/manager/pin.hpp>
 #include <chunkmem/manager/registered_states.hpp>
 #include <chunkmem/placement/placements.hpp>
@@ -40,7 +40,7 @@ inline constexpr cm::list_spec momentum_and_master[] = {{"momentum"}, cm::master
 ///
 /// Declare by `add`, then name slots: those of parameters have the numbers of their declaration. `fill` and `first_of`
 /// write and read a slot as a trainer does.
-template <class Placement = cm::placement::host_first, class Gradient = cm::gradient::separate>
+template <class Placement = cm::placement::optimizer_on_host, class Gradient = cm::gradient::separate>
 struct parts_rig {
   using engine_type = cm::engine<cm::backend::host_arena, cm::training_rules, cm::eviction::belady,
                                  cm::transfer::lookahead, cm::copy_mover, cm::trace::null_sink>;

@@ -115,7 +115,7 @@ TEST_CASE("only a pin that was acquired for writing gives writable elements", "[
     static_assert(std::is_same_v<decltype(held.span())::element_type, const float>);
     CHECK((numbers == held.data() && held.data_without_const() == held.data()));
     if (mode == cm::access::read) {
-      CHECK_THROWS_WITH(held.writable(), ContainsSubstring("access::read was to be written"));
+      CHECK_THROWS_WITH(held.writable(), ContainsSubstring("access::read cannot be written"));
       CHECK_THROWS_AS(held.writable(), cm::usage_error);
     } else {
       held.writable()[7] = 5.0F;

@@ -595,7 +595,7 @@ using Catch::Matchers::ContainsSubstring;
 namespace {
 
 /// Weights of a chunk each, and the rehearsal of their steps.
-template <class Placement = placement::host_first>
+template <class Placement = placement::optimizer_on_host>
 struct fixture {
   using rig_type = manager_parts::parts_rig<Placement>;
 
@@ -744,7 +744,7 @@ TEST_CASE("the record of a rehearsal is that of the tiers that states have after
   // no size that is tried, up to twice everything, has a margin for a state: the device has
   fixture<placement::device_margin> narrow{256_KiB, 256_KiB, {.share = 0.05}};
   CHECK(place_of_first_state(narrow, runs) == memory_location::device);
-  fixture<placement::host_first> fixed;
+  fixture<placement::optimizer_on_host> fixed;
   runs = 0;
   CHECK(place_of_first_state(fixed, runs) == memory_location::host);
   CHECK(runs == 1);

@@ -255,11 +255,11 @@ class wisher {
   transfer::iteration_plan roll(const support::random_iteration& it, const tier_space& device, support::dice& dice)
   {
     uses_.read(it.record, it.chunk_of_slot, it.chunks(), it.filled);
-    if (!tide_.read(it.record, bytes{device.capacity()}, bytes{device.frame_bytes()})) return {};
+    if (!leased_.read(it.record, bytes{device.capacity()}, bytes{device.frame_bytes()})) return {};
     retained_.assign(uses_.uses().size(), 0);
     const std::uint32_t share = dice.between(1, 4);
     for (std::uint8_t& each : retained_) each = dice.one_in(share) ? 1 : 0;
-    transfer::iteration_plan wanted = transfer::link_stays(uses_, retained_, tide_, it.record.size());
+    transfer::iteration_plan wanted = transfer::link_stays(uses_, retained_, leased_, it.record.size());
     for (std::uint32_t chunk = 0; chunk < it.chunks() && it.record.size() > 0; ++chunk)
       if (dice.one_in(3))
         wanted.early.push_back(
@@ -274,7 +274,7 @@ class wisher {
 
  private:
   transfer::record_uses uses_;
-  transfer::lease_tide tide_;
+  transfer::lease_usage leased_;
   std::vector<std::uint8_t> retained_;
 };
 
@@ -321,15 +321,15 @@ TEST_CASE("a run copies what its log says, once it has settled", "[manager]")
   support::fill_on_host(state, log);
   transfer::record_uses uses;
   uses.read(record, own, 3, state.table().live());
-  transfer::lease_tide tide;
-  REQUIRE(tide.read(record, bytes{2 * support::frame_bytes}, bytes{support::frame_bytes}));
+  transfer::lease_usage leased;
+  REQUIRE(leased.read(record, bytes{2 * support::frame_bytes}, bytes{support::frame_bytes}));
   const std::vector<std::uint8_t> retained{1, 0, 0, 1, 0, 0};
   retained_run planned;
-  const transfer::iteration_plan one = transfer::link_stays(uses, retained, tide, record.size());
+  const transfer::iteration_plan one = transfer::link_stays(uses, retained, leased, record.size());
   planned.start(state.table(), one);
   CHECK(planned.frames_moved(record, own) == 8U);  // two iterations of four loads
   const std::vector<std::uint8_t> nothing{0, 0, 0, 0, 0, 0};
-  const transfer::iteration_plan none = transfer::link_stays(uses, nothing, tide, record.size());
+  const transfer::iteration_plan none = transfer::link_stays(uses, nothing, leased, record.size());
   planned.start(state.table(), none);
   CHECK(planned.frames_moved(record, own) == 12U);  // what nobody keeps leaves in the order in which it was let go of
 }
@@ -386,11 +386,11 @@ TEST_CASE("a run writes back at its end what leaves before it is read again", "[
   support::fill_on_host(state, log);
   transfer::record_uses uses;
   uses.read(record, own, 4, state.table().live());
-  transfer::lease_tide tide;
-  REQUIRE(tide.read(record, bytes{4 * support::frame_bytes}, bytes{support::frame_bytes}));
+  transfer::lease_usage leased;
+  REQUIRE(leased.read(record, bytes{4 * support::frame_bytes}, bytes{support::frame_bytes}));
   const std::vector<std::uint8_t> retained{0, 1, 0, 0};
   retained_run planned;
-  const transfer::iteration_plan one = transfer::link_stays(uses, retained, tide, record.size());
+  const transfer::iteration_plan one = transfer::link_stays(uses, retained, leased, record.size());
   planned.start(state.table(), one);
   REQUIRE(planned.run(record, own));
   std::vector<std::uint32_t> written_back;
@@ -413,10 +413,10 @@ TEST_CASE("a run in planned frames settles there from any start", "[manager]")
   const support::random_iteration it{{1, 2, 1}, own, {1, 1, 1}, record};
   transfer::record_uses uses;
   uses.read(record, own, 3, it.filled);
-  transfer::lease_tide tide;
-  REQUIRE(tide.read(record, bytes{4 * support::frame_bytes}, bytes{support::frame_bytes}));
+  transfer::lease_usage leased;
+  REQUIRE(leased.read(record, bytes{4 * support::frame_bytes}, bytes{support::frame_bytes}));
   const std::vector<std::uint8_t> retained{1, 1, 1};  // all stay for ever
-  transfer::iteration_plan wanted = transfer::link_stays(uses, retained, tide, record.size());
+  transfer::iteration_plan wanted = transfer::link_stays(uses, retained, leased, record.size());
   wanted.places = {3, 0, 2};
   std::vector<std::uint32_t> order{0, 1, 2};
   do {
@@ -449,7 +449,7 @@ TEST_CASE("a run that does not fit moves nothing", "[manager]")
   retained_run planned;
   const std::vector<std::uint32_t> never(2, access_record::never);
   transfer::iteration_plan wanted;
-  wanted.retained_until = wanted.first_use = wanted.borders = never;
+  wanted.retained_until = wanted.first_use = wanted.lease_limits = never;
   planned.start(support::cache_for<eviction::belady>(it, 1, 2).table(), wanted);
   CHECK_FALSE(planned.frames_moved(record, own).has_value());
 }

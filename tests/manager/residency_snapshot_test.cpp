@@ -146,7 +146,7 @@ std::uint64_t walk(Backend& memory, std::uint64_t seed)
   cm::manager<Backend> m{memory, {.chunk_bytes = 1_KiB, .error_details = asked}};
   m.use(lists);
   const auto weights = m.template add_stacked<float>(7, {120}, cm::role::parameter);
-  const auto wide = m.template add_stacked<float>(2, {600}, cm::role::frozen);  // windows of three frames
+  const auto wide = m.template add_stacked<float>(2, {600}, cm::role::frozen);  // frame runs of three frames
   for (std::uint32_t index = 0; index < 7; ++index) m.acquire(weights.slice(index), cm::access::write).release();
   for (std::uint32_t index = 0; index < 2; ++index) m.acquire(wide.slice(index), cm::access::write).release();
   support::dice dice{seed};
@@ -314,7 +314,7 @@ TEST_CASE("a name cannot begin a line of its own, nor speak to the terminal", "[
   CHECK_THAT(to_string(lists), ContainsSubstring(R"((mine\nforged): )") && !ContainsSubstring("\nforged"));
 }
 
-TEST_CASE("a derived chunk is told as one whose share is elsewhere, behind what has bytes of its own", "[manager]")
+TEST_CASE("a gathered chunk is told as one whose share is elsewhere, behind what has bytes of its own", "[manager]")
 {
   arena memory{{.device_capacity = 6_KiB, .host_capacity = 16_KiB}};
   cm::manager<arena> m{memory, {.chunk_bytes = 1_KiB}};

@@ -430,7 +430,7 @@ TEST_CASE("a device that is large enough for windows apart from each other is ne
   const auto second = m.acquire(a, cm::access::write);
   {
     const auto pin = m.acquire(c, cm::access::write, cm::memory_location::host);
-  }                                                    // its window on the device is free
+  }                                                    // its frame run on the device is free
   const auto small = m.acquire(b, cm::access::write);  // and cut here
   CHECK_NOTHROW(m.acquire(c, cm::access::read));
 }

@@ -424,7 +424,7 @@ constexpr slot_id weight{0}, neighbour{1};
 /// Two weights of 16 bits with their masters, and what a save or a load sees of them.
 template <class Gradient = gradient::separate>
 struct fixture {
-  using rig_type = manager_parts::parts_rig<placement::host_first, Gradient>;
+  using rig_type = manager_parts::parts_rig<placement::optimizer_on_host, Gradient>;
   using engine_type = typename rig_type::engine_type;
   using builder_type = typename rig_type::builder_type;
 

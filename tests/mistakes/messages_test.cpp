@@ -85,7 +85,7 @@ TEST_CASE("mistakes with pins are told with the tensor's name", "[mistakes]")
           "chunkmem: tensor 'scale' (value) cannot be written on the host now: its chunk is in use on the device by 1 "
           "pin, the first of them on tensor 'bias' (value) (release them first)");
     CHECK(said<cm::usage_error>([&] { (void)on_device.writable(); }) ==
-          "chunkmem: a pin that was acquired with access::read was to be written (acquire it with access::read_write "
+          "chunkmem: a pin that was acquired with access::read cannot be written (acquire it with access::read_write "
           "or access::write)");
     CHECK(said<cm::usage_error>([&] { m.drop(it.bias); }) ==
           "chunkmem: tensor 'bias' (value) is compute and cannot drop: release its pins first (training_rules)");
@@ -284,9 +284,9 @@ TEST_CASE("mistakes with gradients and lists are told with the tensor's name", "
         "chunkmem: tensor 'mean' (value): a gradient or list of a tensor that is not trained (a frozen weight, a "
         "buffer or an activation)");
   CHECK(said<cm::usage_error>([&] { (void)m.gradient(m.acquire(it.mean, cm::access::read)); }) ==
-        "chunkmem: tensor 'mean' (value): a gradient was asked for with a pin that holds no parameter");
+        "chunkmem: tensor 'mean' (value): a gradient was requested with a pin that holds no parameter");
   CHECK(said<cm::usage_error>([&] { (void)m.gradient(other.m->acquire(other.bias, cm::access::read)); }) ==
-        "chunkmem: a gradient was asked for with a pin of another manager");
+        "chunkmem: a gradient was requested with a pin of another manager");
   CHECK(said<cm::usage_error>([&] { m.gradient_done(it.bias); }) ==
         "chunkmem: tensor 'bias' (gradient): gradient_done of a gradient that was not written");
   {
@@ -302,7 +302,7 @@ TEST_CASE("mistakes with gradients and lists are told with the tensor's name", "
   }
   m.gradient_done(it.bias);
   CHECK(said<cm::usage_error>([&] { (void)m.gradient(it.bias); }) ==
-        "chunkmem: tensor 'bias' (value): a gradient was asked for after gradient_done, in micro-batch 1 of 1 (call "
+        "chunkmem: tensor 'bias' (value): a gradient was requested after gradient_done, in micro-batch 1 of 1 (call "
         "gradient_done behind its last write; for several passes that add up, begin the iteration with as many "
         "micro-batches and name each by pass())");
   CHECK(said<cm::usage_error>([&] {
@@ -329,14 +329,14 @@ TEST_CASE("a gradient behind gradient_done says which micro-batch it was, or tha
       m.gradient_done(std::move(gradient));
       if (batch == 1)
         CHECK(said<cm::usage_error>([&] { (void)m.gradient(it.bias); }) ==
-              "chunkmem: tensor 'bias' (value): a gradient was asked for after gradient_done, in micro-batch 2 of 4 "
+              "chunkmem: tensor 'bias' (value): a gradient was requested after gradient_done, in micro-batch 2 of 4 "
               "(call gradient_done behind its last write; for several passes that add up, begin the iteration with as "
               "many micro-batches and name each by pass())");
     }
   }
   const auto next = m.iteration();
   CHECK(said<cm::usage_error>([&] { (void)m.gradient(it.bias); }) ==
-        "chunkmem: tensor 'bias' (value): a gradient was asked for after gradient_done, and no step was taken since "
+        "chunkmem: tensor 'bias' (value): a gradient was requested after gradient_done, and no step was taken since "
         "(take the step, or drop the gradient; for iterations that add up, begin one with as many micro-batches and "
         "name each by pass())");
   m.drop_gradient(it.bias);
@@ -416,7 +416,7 @@ TEST_CASE("a wrong dtype is told with the tensor's name", "[mistakes]")
   auto& m = *it.m;
   it.fill();
   CHECK(said<cm::usage_error>([&] { (void)m.gradient<cm::bf16>(it.bias); }) ==
-        "chunkmem: tensor 'bias' (value): a gradient was asked for with an element type that is not its own: bfloat16, "
+        "chunkmem: tensor 'bias' (value): a gradient was requested with an element type that is not its own: bfloat16, "
         "and it is of float32 (name that type, as in m.gradient<float>(...))");
   CHECK(said<cm::usage_error>([&] {
           (void)m.acquire<cm::bf16>(it.bias, m.list("momentum"), cm::access::read, cm::memory_location::host);
@@ -454,7 +454,7 @@ TEST_CASE("mistakes with iterations say what to end or begin first", "[mistakes]
   }
   const auto pin = m.acquire(it.bias, cm::access::read);
   CHECK(said<cm::usage_error>([&] { m.exchange(cm::value_list, m.list("momentum")); }) ==
-        "chunkmem: a list was to be exchanged while a pin holds it");
+        "chunkmem: a list cannot be exchanged while a pin holds it");
 }
 
 TEST_CASE("mistakes with 16-bit weights say where the master is", "[mistakes]")
@@ -487,7 +487,7 @@ TEST_CASE("mistakes with 16-bit weights say where the master is", "[mistakes]")
         }) == "chunkmem: tensor 'norm' (value): the master of a 32-bit parameter, which has none");
   const auto iteration = m.iteration();
   CHECK(said<cm::usage_error>([&] { (void)m.acquire(weight, cm::access::write); }) ==
-        "chunkmem: tensor 'query' (value): a 16-bit weight was to be written inside an iteration: its update comes "
+        "chunkmem: tensor 'query' (value): a 16-bit weight cannot be written inside an iteration: its update comes "
         "from its master (write it between iterations)");
 }
 

@@ -305,7 +305,7 @@ TEMPLATE_TEST_CASE("a half-done early step takes no other options, and finishes 
                       ContainsSubstring("called again with other options: give it those it began with"));
   cm::optimizer::late_updates late{it.m, it.kernel};
   CHECK_THROWS_WITH(late.step(asked),
-                    ContainsSubstring("a step that early_updates had begun was to be finished by others"));
+                    ContainsSubstring("a step that early_updates had begun cannot be finished by others"));
   CHECK(it.early->step(asked) == step_result::updated);
   const bool same = it.everything() == plain.everything();
   CHECK(same);

@@ -18,6 +18,6 @@ if(CHUNKMEM_INSTALL)
   chunkmem_test(package.strangers TIMEOUT 900 LABELS slow
                 COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -DBUILD=${PROJECT_BINARY_DIR}
                         -DGENERATOR=${CMAKE_GENERATOR} -DCOMPILER=${CMAKE_CXX_COMPILER}
-                        "-DCATCH2_INCLUDE=${CHUNKMEM_CATCH2_INCLUDE}" -P "${CMAKE_CURRENT_LIST_DIR}/strangers.cmake")
+                        "-DCATCH2_INCLUDE=${CHUNKMEM_CATCH2_INCLUDE}" -P "${CMAKE_CURRENT_LIST_DIR}/third_party.cmake")
   set_tests_properties(package.strangers PROPERTIES COST 800) # long: it starts early
 endif()

@@ -236,7 +236,7 @@ TEST_CASE("a send that waits for the one before can make stages wait for ever", 
 TEST_CASE("gradients of a batch wait for the set of an earlier batch", "[pipeline]")
 {
   schedule plan =
-      make_schedule(no_flush{.versions = 2, .update_delay = 1}, {.stages = 2, .micro_batches = 4, .batches = 3});
+      make_schedule(pipedream_2bw{.versions = 2, .update_delay = 1}, {.stages = 2, .micro_batches = 4, .batches = 3});
   REQUIRE(plan.gradient_sets == 2);
   plan.gradient_sets = 1;
   CHECK(find_fault(plan)->fault == schedule_fault::gradients_in_use);

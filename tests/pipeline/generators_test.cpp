@@ -47,7 +47,7 @@ std::uint32_t slack_in(const schedule& plan, std::uint32_t stage)
 }  // namespace
 
 TEMPLATE_TEST_CASE("generators keep their laws", "[pipeline]", gpipe, one_f_one_b, eager_one_f_one_b, interleaved,
-                   no_flush, zb_h1, zb_h2)
+                   pipedream_2bw, zb_h1, zb_h2)
 {
   conformance::schedule_generator_laws<TestType>();
 }
@@ -148,7 +148,7 @@ TEST_CASE("without flush T batches take (T m + d - 1)(F + B + W), with flush T (
   for (const auto [d, m, batches, without, with] :
        {known{4, 4, 10, 129, 210}, {8, 8, 20, 501, 900}, {8, 32, 20, 1'941, 2'340}}) {
     const pipeline_shape shape{.stages = d, .micro_batches = m, .batches = batches, .seconds = whole};
-    CHECK(timed(no_flush{}, shape).times.seconds == without);
+    CHECK(timed(pipedream_2bw{}, shape).times.seconds == without);
     CHECK(timed(one_f_one_b{}, shape).times.seconds == with);
   }
 }
@@ -161,10 +161,10 @@ TEST_CASE("a pipeline never empties with 1 + ceil((d - 1) / m) versions, and not
       CAPTURE(d, m, versions);
       CHECK(versions == 1 + (d - 1 + m - 1) / m);
       const pipeline_shape shape{.stages = d, .micro_batches = m, .batches = 12, .seconds = whole};
-      const timed_schedule it = timed(no_flush{.versions = versions}, shape);
+      const timed_schedule it = timed(pipedream_2bw{.versions = versions}, shape);
       CHECK(it.times.seconds == (12 * m + d - 1) * 3.0);
       if (versions == 1) continue;
-      CHECK_THROWS_AS(make_schedule(no_flush{.versions = versions - 1}, shape), config_error);
+      CHECK_THROWS_AS(make_schedule(pipedream_2bw{.versions = versions - 1}, shape), config_error);
       // The refusal is not a rule of its own: the same steps with one version fewer read what is not there.
       schedule fewer = it.plan;
       fewer.versions = versions - 1;
@@ -177,7 +177,7 @@ TEST_CASE("a stage has (K - 1) m - (d - 1 - s) pairs of runs for an update", "[p
   for (const auto [d, m] : {stages_and_batch{4, 3}, {4, 4}, {4, 7}, {8, 8}, {8, 12}, {8, 3}}) {
     const std::uint32_t versions = fewest_versions(d, m);
     const schedule plan =
-        make_schedule(no_flush{.versions = versions}, {.stages = d, .micro_batches = m, .batches = 6});
+        make_schedule(pipedream_2bw{.versions = versions}, {.stages = d, .micro_batches = m, .batches = 6});
     for (std::uint32_t stage = 0; stage < d; ++stage)
       CHECK(slack_in(plan, stage) == update_slack(d, m, versions, stage));
   }
@@ -188,9 +188,9 @@ TEST_CASE("an update that fits into the slack of its stage costs no time", "[pip
   const pipeline_shape shape{.stages = 4, .micro_batches = 7, .batches = 8, .seconds = whole};
   const std::uint32_t slack = update_slack(4, 7, 2, 0);
   REQUIRE(slack == 4);
-  CHECK_THROWS_AS(make_schedule(no_flush{.update_delay = slack + 1}, shape), config_error);
+  CHECK_THROWS_AS(make_schedule(pipedream_2bw{.update_delay = slack + 1}, shape), config_error);
   // With two sets of gradients the next batch adds up while the update runs.
-  const schedule plan = make_schedule(no_flush{.gradient_sets = 2}, shape);
+  const schedule plan = make_schedule(pipedream_2bw{.gradient_sets = 2}, shape);
   pipeline_costs costs = uniform_costs(plan, whole);
   costs.updates_aside = true;
   const double all_runs = (8 * 7 + 3) * 3.0;
@@ -206,7 +206,7 @@ TEST_CASE("an update that comes later gives the same times while its stage waits
 {
   const pipeline_shape shape{.stages = 4, .micro_batches = 7, .batches = 8, .seconds = whole};
   for (std::uint32_t delay = 1; delay <= 4; ++delay) {
-    const timed_schedule it = timed(no_flush{.update_delay = delay}, shape);
+    const timed_schedule it = timed(pipedream_2bw{.update_delay = delay}, shape);
     CHECK(it.plan.gradient_sets == 2);
     CHECK(it.times.seconds == (8 * 7 + 3) * 3.0);
   }
@@ -216,7 +216,7 @@ TEST_CASE("updates for all stages come one pair later from stage to stage, and c
 {
   for (const auto& [d, m] : {std::pair{2U, 2U}, {3U, 3U}, {4U, 4U}, {4U, 7U}, {8U, 8U}, {8U, 16U}}) {
     const pipeline_shape shape{.stages = d, .micro_batches = m, .batches = 5, .seconds = whole};
-    const timed_schedule it = timed(no_flush{.for_all_stages = true}, shape);
+    const timed_schedule it = timed(pipedream_2bw{.for_all_stages = true}, shape);
     CAPTURE(d, m);
     CHECK_NOTHROW(check_schedule(it.plan));
     CHECK(it.plan.gradient_sets == 2);
@@ -231,8 +231,8 @@ TEST_CASE("updates for all stages come one pair later from stage to stage, and c
     }
   }
   const pipeline_shape tight{.stages = 4, .micro_batches = 3, .batches = 2};
-  CHECK_NOTHROW(make_schedule(no_flush{}, tight));
-  CHECK_THROWS_WITH(make_schedule(no_flush{.for_all_stages = true}, tight),
+  CHECK_NOTHROW(make_schedule(pipedream_2bw{}, tight));
+  CHECK_THROWS_WITH(make_schedule(pipedream_2bw{.for_all_stages = true}, tight),
                     Catch::Matchers::ContainsSubstring("up to 3 pairs of runs late, and the next batch ends after 3"));
 }
 
@@ -244,7 +244,7 @@ TEST_CASE("stages save as many micro-batches as the schedules say", "[pipeline]"
     const auto all = saved_peaks(make_schedule(gpipe{}, shape), 1, 0);
     const auto ahead = saved_peaks(make_schedule(one_f_one_b{}, shape), 1, 0);
     const auto eager = saved_peaks(make_schedule(eager_one_f_one_b{}, shape), 1, 0);
-    const auto endless = saved_peaks(make_schedule(no_flush{.versions = fewest_versions(d, m)}, shape), 1, 0);
+    const auto endless = saved_peaks(make_schedule(pipedream_2bw{.versions = fewest_versions(d, m)}, shape), 1, 0);
     for (std::uint32_t stage = 0; stage < d; ++stage) {
       CHECK(all[stage] == m);
       CHECK(ahead[stage] == std::min(d - stage, m));
@@ -294,7 +294,7 @@ TEST_CASE("shapes and groups that cannot be are refused", "[pipeline]")
           "group or the batch)");
   }
   try {
-    (void)make_schedule(no_flush{}, {.stages = 4, .micro_batches = 2});
+    (void)make_schedule(pipedream_2bw{}, {.stages = 4, .micro_batches = 2});
     FAIL("two versions were accepted");
   } catch (const config_error& refused) {
     CHECK(std::string{refused.what()} ==

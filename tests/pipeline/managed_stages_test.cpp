@@ -105,9 +105,9 @@ TEST_CASE("stages with managers have the bits of delayed training on one device"
   };
   for (const auto [d, m] : {shape{1, 1}, {1, 4}, {2, 2}, {3, 3}, {4, 4}, {4, 7}, {8, 8}, {8, 16}}) {
     if (support::sanitized && d != 3) continue;
-    every_optimizer(make_schedule(no_flush{}, {.stages = d, .micro_batches = m, .batches = 6}));
+    every_optimizer(make_schedule(pipedream_2bw{}, {.stages = d, .micro_batches = m, .batches = 6}));
   }
-  every_optimizer(make_schedule(no_flush{.versions = 4}, {.stages = 4, .micro_batches = 1, .batches = 9}));
+  every_optimizer(make_schedule(pipedream_2bw{.versions = 4}, {.stages = 4, .micro_batches = 1, .batches = 9}));
 }
 
 TEST_CASE("stages with managers have the bits of one device that adds up micro-batches", "[pipeline]")
@@ -124,8 +124,8 @@ TEST_CASE("updates that wait until their weights are read have the bits of one d
   managed_recipe how{.options = {.learning_rate = 0.05F, .clip = {.norm = 0.3F}}, .is_late = true};
   const pipeline_shape shape{.stages = 3, .micro_batches = 4, .batches = 6};
   for (const schedule& plan :
-       {make_schedule(one_f_one_b{}, shape), make_schedule(zb_v{}, shape), make_schedule(no_flush{}, shape),
-        make_schedule(no_flush{.for_all_stages = true}, shape)})
+       {make_schedule(one_f_one_b{}, shape), make_schedule(zb_v{}, shape), make_schedule(pipedream_2bw{}, shape),
+        make_schedule(pipedream_2bw{.for_all_stages = true}, shape)})
     for (const std::uint32_t infinite : {UINT32_MAX, 2U}) {
       how.infinite_batch = infinite;
       every_optimizer(plan, how);
@@ -136,7 +136,7 @@ TEST_CASE("updates on the device that stages decide have the bits of one device"
 {
   managed_recipe how{.options = {.learning_rate = 0.05F, .clip = {.norm = 0.3F}}, .on_device = true};
   const pipeline_shape shape{.stages = 3, .micro_batches = 4, .batches = 5};
-  for (const schedule& plan : {make_schedule(one_f_one_b{}, shape), make_schedule(no_flush{}, shape)})
+  for (const schedule& plan : {make_schedule(one_f_one_b{}, shape), make_schedule(pipedream_2bw{}, shape)})
     for (const std::uint32_t infinite : {UINT32_MAX, 2U}) {
       how.infinite_batch = infinite;
       every_optimizer(plan, how);
@@ -147,7 +147,7 @@ TEST_CASE("all stages clip by one norm, and skip together", "[pipeline][delayed]
 {
   for (const std::uint32_t versions : {2U, 3U}) {
     const schedule plan =
-        make_schedule(no_flush{.versions = versions}, {.stages = 3, .micro_batches = 4, .batches = 7});
+        make_schedule(pipedream_2bw{.versions = versions}, {.stages = 3, .micro_batches = 4, .batches = 7});
     managed_recipe how{.options = {.learning_rate = 0.05F, .clip = {.norm = 0.3F}}};
     every_optimizer(plan, how);
     how.infinite_batch = 2;
@@ -159,7 +159,7 @@ TEST_CASE("updates for all stages in the slack have the bits of delayed training
 {
   managed_recipe how{.options = {.learning_rate = 0.05F, .clip = {.norm = 0.3F}}};
   for (const std::uint32_t delay : {0U, 1U, 3U}) {
-    const schedule plan = make_schedule(no_flush{.update_delay = delay, .for_all_stages = true},
+    const schedule plan = make_schedule(pipedream_2bw{.update_delay = delay, .for_all_stages = true},
                                         {.stages = 4, .micro_batches = 7, .batches = 7});
     CHECK(plan.gradient_sets == 2);
     how.infinite_batch = UINT32_MAX;
@@ -168,18 +168,18 @@ TEST_CASE("updates for all stages in the slack have the bits of delayed training
     every_optimizer(plan, how);
   }
   how.infinite_batch = 1;
-  every_optimizer(
-      make_schedule(no_flush{.versions = 3, .for_all_stages = true}, {.stages = 3, .micro_batches = 3, .batches = 9}),
-      how);
+  every_optimizer(make_schedule(pipedream_2bw{.versions = 3, .for_all_stages = true},
+                                {.stages = 3, .micro_batches = 3, .batches = 9}),
+                  how);
 }
 
 TEST_CASE("batches that overlap have loss scales", "[pipeline][delayed]")
 {
   managed_recipe how{.options = {.learning_rate = 0.05F, .clip = {.norm = 0.3F}}, .infinite_batch = 3, .scales = true};
   const pipeline_shape shape{.stages = 3, .micro_batches = 4, .batches = 9};
-  every_optimizer(make_schedule(no_flush{}, shape), how);
-  every_optimizer(make_schedule(no_flush{.for_all_stages = true}, shape), how);
-  every_optimizer(make_schedule(no_flush{.versions = 3, .update_delay = 1, .for_all_stages = true}, shape), how);
+  every_optimizer(make_schedule(pipedream_2bw{}, shape), how);
+  every_optimizer(make_schedule(pipedream_2bw{.for_all_stages = true}, shape), how);
+  every_optimizer(make_schedule(pipedream_2bw{.versions = 3, .update_delay = 1, .for_all_stages = true}, shape), how);
 }
 
 TEST_CASE("batches with two sets of gradients follow their plans", "[pipeline]")
@@ -195,7 +195,7 @@ TEST_CASE("batches with two sets of gradients follow their plans", "[pipeline]")
     std::vector<chunkmem::report> reports{};
   };
   const schedule plan =
-      make_schedule(no_flush{.for_all_stages = true}, {.stages = 3, .micro_batches = 4, .batches = 16});
+      make_schedule(pipedream_2bw{.for_all_stages = true}, {.stages = 3, .micro_batches = 4, .batches = 16});
   const managed_recipe how{.options = {.learning_rate = 0.05F, .clip = {.norm = 0.3F}}};
   const optimizer::adam kernel = adam(0.01F, true);
   std::vector<std::vector<chunkmem::report>> reports(plan.stage_count());

@@ -126,19 +126,19 @@ TEST_CASE("stages over groups of NCCL have the bits of one device", "[pipeline]"
 {
   const pipeline_shape shape{.stages = 3, .micro_batches = 4, .batches = 3};
   for (const schedule& plan :
-       {make_schedule(one_f_one_b{}, shape), make_schedule(no_flush{}, shape), make_schedule(zb_h1{}, shape)}) {
+       {make_schedule(one_f_one_b{}, shape), make_schedule(pipedream_2bw{}, shape), make_schedule(zb_h1{}, shape)}) {
     CAPTURE(plan.name);
     const trained found = train<small_stage>(plan, small_optimizer::adam);
     CHECK(found.weights == train_alone(plan, small_optimizer::adam, false));
     CHECK(found.misuses == 0);
   }
-  const schedule plan = make_schedule(no_flush{}, shape);
+  const schedule plan = make_schedule(pipedream_2bw{}, shape);
   CHECK(train<enqueued_stage>(plan, small_optimizer::adam).weights == train_alone(plan, small_optimizer::adam, false));
 }
 
 TEST_CASE("a link of NCCL that fails ends every stage with an error", "[pipeline]")
 {
-  const schedule plan = make_schedule(no_flush{}, {.stages = 3, .micro_batches = 4, .batches = 3});
+  const schedule plan = make_schedule(pipedream_2bw{}, {.stages = 3, .micro_batches = 4, .batches = 3});
   for (const stage_pair& failing : {stage_pair{0, 1}, stage_pair{1, 2}, stage_pair{2, 1}})
     for (const int at : {4, 9, 14}) {
       CAPTURE(failing.first, failing.second, at);

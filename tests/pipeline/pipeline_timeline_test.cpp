@@ -103,7 +103,7 @@ TEST_CASE("links of one channel share the wire, others do not", "[pipeline]")
 TEST_CASE("an update takes the stage's time, or runs aside until the version is read", "[pipeline]")
 {
   const pipeline_shape shape{.stages = 1, .micro_batches = 2, .batches = 3};
-  const schedule plan = make_schedule(no_flush{.versions = 2}, shape);
+  const schedule plan = make_schedule(pipedream_2bw{.versions = 2}, shape);
   pipeline_costs costs = uniform_costs(plan, shape.seconds);
   costs.parts[0].update = 3;
   CHECK(pipeline_timeline{plan, costs}.run().seconds == 3 * 6 + 3 * 3);

@@ -184,7 +184,7 @@ TEST_CASE("memory follows the published formulas of weights, activations and inp
   const part_memory part{.weights = bytes{1'000}, .input = bytes{10}, .saved = bytes{100}};
   const std::vector<part_memory> parts(4, part);
   const pipeline_shape shape{.stages = 4, .micro_batches = 8, .batches = 4};
-  const schedule endless = make_schedule(no_flush{}, shape);
+  const schedule endless = make_schedule(pipedream_2bw{}, shape);
   const schedule flushed = make_schedule(one_f_one_b{}, shape);
   const auto two = replay_memory(endless, parts);
   const auto one = replay_memory(flushed, parts);

@@ -337,7 +337,7 @@ TEST_CASE("updates that wait have the bits of one device, on stages with replica
   const pipeline_shape shape{.stages = 2, .micro_batches = 4, .batches = 3};
   for (const sharding::zero& divided : {sharding::zero_1, sharding::zero_3})
     for (const schedule& plan : {make_schedule(one_f_one_b{}, shape),
-                                 make_schedule(no_flush{}, {.stages = 2, .micro_batches = 2, .batches = 4})}) {
+                                 make_schedule(pipedream_2bw{}, {.stages = 2, .micro_batches = 2, .batches = 4})}) {
       replication how{.replicas = 2,
                       .divided = divided,
                       .options = {.learning_rate = 0.05F, .clip = {.norm = 0.3F}},
@@ -372,7 +372,7 @@ TEST_CASE("replicas keep several versions of the weights, and have the bits of d
   for (const auto [d, m, versions] : {shape{1, 2, 2}, {2, 2, 2}, {2, 4, 2}, {3, 4, 2}, {4, 2, 3}}) {
     if (support::sanitized && d != 3) continue;
     const schedule plan =
-        make_schedule(no_flush{.versions = versions}, {.stages = d, .micro_batches = m, .batches = 6});
+        make_schedule(pipedream_2bw{.versions = versions}, {.stages = d, .micro_batches = m, .batches = 6});
     for (const sharding::zero divided :
          {sharding::zero_1, sharding::zero_2, sharding::zero_3, sharding::zero_3_reduce_last}) {
       replication how{.replicas = 2, .divided = divided};
@@ -388,7 +388,7 @@ TEST_CASE("replicas keep several versions of the weights, and have the bits of d
 
 TEST_CASE("batches of replicas with several versions follow their plans", "[pipeline]")
 {
-  const schedule plan = make_schedule(no_flush{}, {.stages = 1, .micro_batches = 2, .batches = 1});
+  const schedule plan = make_schedule(pipedream_2bw{}, {.stages = 1, .micro_batches = 2, .batches = 1});
   constexpr std::uint32_t last = support::sanitized ? 44 : 58;  // batch that is looked at
   for (const sharding::zero divided : {sharding::zero_1, sharding::zero_3}) {
     std::vector<std::vector<chunkmem::report>> reports(2);

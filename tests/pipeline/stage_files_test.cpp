@@ -226,9 +226,9 @@ TEST_CASE("a training that breaks at any call goes on from its last checkpoint w
 {
   const managed_recipe how{.options = {.learning_rate = 0.05F, .clip = {.norm = 0.5F}}};
   for (const schedule& plan :
-       {make_schedule(no_flush{}, {.stages = 3, .micro_batches = 4, .batches = 7}),
-        make_schedule(no_flush{.versions = 3}, {.stages = 3, .micro_batches = 2, .batches = 7}),
-        make_schedule(no_flush{.for_all_stages = true}, {.stages = 3, .micro_batches = 4, .batches = 7}),
+       {make_schedule(pipedream_2bw{}, {.stages = 3, .micro_batches = 4, .batches = 7}),
+        make_schedule(pipedream_2bw{.versions = 3}, {.stages = 3, .micro_batches = 2, .batches = 7}),
+        make_schedule(pipedream_2bw{.for_all_stages = true}, {.stages = 3, .micro_batches = 4, .batches = 7}),
         make_schedule(one_f_one_b{}, {.stages = 3, .micro_batches = 4, .batches = 7})}) {
     const std::vector<vector_type> expected = support::train_managed_alone<bf16>(plan, kernel, how);
     support::dice dice{11};

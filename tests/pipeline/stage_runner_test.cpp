@@ -233,7 +233,7 @@ TEST_CASE("a pipeline without flush has the bits of delayed SGD", "[pipeline][de
     for (const small_optimizer how : {sgd, momentum, adam, adamw})
       for (const bool rounds : {false, true}) {
         if (support::sanitized && (d > 4 || how != adam)) continue;
-        has_the_bits_of_one_device(make_schedule(no_flush{}, {.stages = d, .micro_batches = m, .batches = 6}), how,
+        has_the_bits_of_one_device(make_schedule(pipedream_2bw{}, {.stages = d, .micro_batches = m, .batches = 6}), how,
                                    rounds);
       }
 }
@@ -243,7 +243,7 @@ TEST_CASE("a pipeline with K versions has the bits of SGD that is K - 1 updates 
   for (const std::uint32_t d : {2U, 4U, 5U})
     for (const std::uint32_t m : {1U, 2U, 3U})
       for (const std::uint32_t more : {0U, 1U}) {
-        const no_flush generator{.versions = fewest_versions(d, m) + more};
+        const pipedream_2bw generator{.versions = fewest_versions(d, m) + more};
         has_the_bits_of_one_device(make_schedule(generator, {.stages = d, .micro_batches = m, .batches = 12}));
       }
 }
@@ -252,7 +252,7 @@ TEST_CASE("an update that comes later changes no bit", "[pipeline][delayed]")
 {
   for (const std::uint32_t delay : {1U, 3U})
     has_the_bits_of_one_device(
-        make_schedule(no_flush{.update_delay = delay}, {.stages = 3, .micro_batches = 6, .batches = 4}));
+        make_schedule(pipedream_2bw{.update_delay = delay}, {.stages = 3, .micro_batches = 6, .batches = 4}));
 }
 
 TEST_CASE("every synchronous schedule has the bits of one device that adds up the micro-batches", "[pipeline]")
@@ -304,8 +304,8 @@ TEST_CASE("stages that agree to end go on to the end of the batches that some ha
   expect(interleaved{.parts = 2}, four, 2);
   expect(zb_h2{}, four, 2);
   expect(zb_v{}, four, 2);
-  expect(no_flush{}, {.stages = 4, .micro_batches = 4}, 2);
-  expect(no_flush{.versions = 4}, {.stages = 4, .micro_batches = 1}, 4);
+  expect(pipedream_2bw{}, {.stages = 4, .micro_batches = 4}, 2);
+  expect(pipedream_2bw{.versions = 4}, {.stages = 4, .micro_batches = 1}, 4);
 }
 
 TEST_CASE("an evaluation passes each micro-batch of a batch forward once, and changes no bit of a training",
@@ -314,8 +314,8 @@ TEST_CASE("an evaluation passes each micro-batch of a batch forward once, and ch
   const pipeline_shape shape{.stages = 3, .micro_batches = 6, .batches = 3};
   for (const schedule& plan :
        {make_schedule(gpipe{}, shape), make_schedule(one_f_one_b{}, shape), make_schedule(eager_one_f_one_b{}, shape),
-        make_schedule(interleaved{.parts = 2}, shape), make_schedule(no_flush{}, shape), make_schedule(zb_h1{}, shape),
-        make_schedule(zb_h2{}, shape), make_schedule(zb_v{}, shape)}) {
+        make_schedule(interleaved{.parts = 2}, shape), make_schedule(pipedream_2bw{}, shape),
+        make_schedule(zb_h1{}, shape), make_schedule(zb_h2{}, shape), make_schedule(zb_v{}, shape)}) {
     CAPTURE(plan.name);
     std::vector<float> expected;
     for (int time = 0; time < 3; ++time)
@@ -358,7 +358,7 @@ TEST_CASE("a stage that throws in an evaluation ends the others with a comm_erro
 
 TEST_CASE("runs may be enqueued on an agent of their own", "[pipeline]")
 {
-  const schedule plan = make_schedule(no_flush{}, {.stages = 3, .micro_batches = 4, .batches = 3});
+  const schedule plan = make_schedule(pipedream_2bw{}, {.stages = 3, .micro_batches = 4, .batches = 3});
   CHECK(train<enqueued_stage>(plan, small_optimizer::adam, false, agent::compute) ==
         train_alone(plan, small_optimizer::adam, false));
 }
@@ -702,7 +702,7 @@ TEST_CASE("a stage that never comes, and one that means other bytes, are named",
 
 TEST_CASE("a stage that breaks at any call ends the others with a typed error, and none waits", "[pipeline]")
 {
-  const schedule plan = make_schedule(no_flush{}, {.stages = 4, .micro_batches = 4, .batches = 3});
+  const schedule plan = make_schedule(pipedream_2bw{}, {.stages = 4, .micro_batches = 4, .batches = 3});
   support::dice dice{5};
   for (int trial = 0; trial < (support::sanitized ? 10 : 50); ++trial) {
     const std::uint32_t broken = dice.below(4);
@@ -754,11 +754,11 @@ TEST_CASE("right stages have no complaint from checks, and the same bits", "[pip
   const pipeline_shape shape{.stages = 4, .micro_batches = 8, .batches = 2};
   for (const schedule& plan :
        {make_schedule(gpipe{}, shape), make_schedule(interleaved{.parts = 2}, shape), make_schedule(zb_h1{}, shape),
-        make_schedule(zb_v{}, shape), make_schedule(no_flush{}, shape)}) {
+        make_schedule(zb_v{}, shape), make_schedule(pipedream_2bw{}, shape)}) {
     CAPTURE(plan.name);
     CHECK(checked_bits(plan) == train_alone(plan, small_optimizer::sgd, false));
   }
-  const schedule plan = make_schedule(no_flush{}, shape);
+  const schedule plan = make_schedule(pipedream_2bw{}, shape);
   CHECK(train<enqueued_stage>(plan, small_optimizer::sgd, false, agent::compute, {}, checked::fully) ==
         train_alone(plan, small_optimizer::sgd, false));
   for (std::uint64_t seed = 1; seed <= (support::sanitized ? 10U : 60U); ++seed) {

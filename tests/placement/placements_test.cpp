@@ -16,14 +16,14 @@ namespace host_first_test {
 
 using namespace chunkmem;
 
-TEST_CASE("host_first keeps the laws of a placement", "[placement]")
+TEST_CASE("optimizer_on_host keeps the laws of a placement", "[placement]")
 {
-  conformance::placement_policy_laws<placement::host_first>();
+  conformance::placement_policy_laws<placement::optimizer_on_host>();
 }
 
-TEST_CASE("host_first keeps optimizer states on the host and all else on the device", "[placement]")
+TEST_CASE("optimizer_on_host keeps optimizer states on the host and all else on the device", "[placement]")
 {
-  constexpr placement::host_first placement;
+  constexpr placement::optimizer_on_host placement;
   static_assert(placement.preferred_tier(role::optimizer_state, 1_B) == tier::host);
   for (const role part : {role::parameter, role::gradient, role::buffer, role::activation})
     CHECK(placement.preferred_tier(part, 1_GiB) == tier::device);
@@ -42,12 +42,13 @@ TEST_CASE("device_margin keeps the laws of a profiled placement", "[placement]")
   conformance::profiled_placement_laws(placement::device_margin{.share = 1.0});
 }
 
-TEST_CASE("device_margin gives the first states what the tide and all other chunks leave", "[placement]")
+TEST_CASE("device_margin gives the first states what the peak of leases and all other chunks leave", "[placement]")
 {
   const std::vector<bytes> states{300_B, 300_B, 100_B, 300_B};
   std::vector<tier> tiers(4);
-  const auto on_device = [&](std::uint64_t device, std::uint64_t tide, bool measured, double share) {
-    placement::device_margin{.share = share}.assign({bytes{device}, 1'000_B, bytes{tide}, measured, states}, tiers);
+  const auto on_device = [&](std::uint64_t device, std::uint64_t peak_leased, bool measured, double share) {
+    placement::device_margin{.share = share}.assign({bytes{device}, 1'000_B, bytes{peak_leased}, measured, states},
+                                                    tiers);
     std::size_t first = 0;
     while (first < 4 && tiers[first] == tier::device) ++first;
     // never one after one that had no room
@@ -221,9 +222,9 @@ using namespace chunkmem;
 
 namespace {
 
-using any_of_all = placement::any_placement<placement::host_first, support::device_only, placement::device_margin,
-                                            placement::fixed_split>;
-using any_plain = placement::any_placement<placement::host_first, support::device_only>;
+using any_of_all = placement::any_placement<placement::optimizer_on_host, support::device_only,
+                                            placement::device_margin, placement::fixed_split>;
+using any_plain = placement::any_placement<placement::optimizer_on_host, support::device_only>;
 static_assert(profiled_placement<any_of_all> && placement_policy<any_plain> && !profiled_placement<any_plain>);
 
 template <class Placement>
@@ -252,7 +253,7 @@ TEST_CASE("a chosen placement gives the tiers of the one it was chosen for", "[p
   const placement::fixed_split half{.device_share = 0.5};
   for (const bytes device : {1'000_B, 1'300_B, 1'500_B, 1'900_B, 5'000_B}) {
     CHECK(tiers_by(any_of_all{margin}, device) == tiers_by(margin, device));
-    CHECK(tiers_by(any_of_all{"host_first"}, device) == std::vector<tier>(3, tier::host));
+    CHECK(tiers_by(any_of_all{"optimizer_on_host"}, device) == std::vector<tier>(3, tier::host));
     CHECK(tiers_by(any_of_all{"device_only"}, device) == std::vector<tier>(3, tier::device));
   }
   CHECK(tiers_by(any_of_all{half}, 5'000_B) == tiers_by(half, 5'000_B));

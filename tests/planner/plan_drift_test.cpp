@@ -28,12 +28,8 @@ const memory_plan& planned()
 measured_training as_assumed(const memory_plan& plan)
 {
   const workload::machine_rates& rates = plan.assumed.rates;
-  return {plan.assumed.tide,
-          plan.assumed.flops_per_second,
-          rates.to_device_bytes_per_second,
-          rates.to_host_bytes_per_second,
-          rates.host_updates_per_second,
-          rates.device_updates_per_second};
+  return {plan.assumed.peak_leased,       plan.assumed.flops_per_second, rates.to_device_bytes_per_second,
+          rates.to_host_bytes_per_second, rates.host_updates_per_second, rates.device_updates_per_second};
 }
 
 std::optional<memory_plan_choice> again(const memory_plan& plan, const measured_training& measured)
@@ -43,7 +39,7 @@ std::optional<memory_plan_choice> again(const memory_plan& plan, const measured_
 
 }  // namespace
 
-TEST_CASE("a drift is the worst rate and the tide, each with its tolerance", "[planner]")
+TEST_CASE("a drift is the worst rate and the peak of leases, each with its tolerance", "[planner]")
 {
   memory_plan plan;
   plan.device_capacity = 1'000_B;
@@ -55,12 +51,12 @@ TEST_CASE("a drift is the worst rate and the tide, each with its tolerance", "[p
   CHECK_FALSE(small.drifted);
   CHECK(small.rate == Catch::Approx(1 - 150.0 / 160));
   CHECK(small.which == "device_updates_per_second");
-  CHECK(small.tide == Catch::Approx(0.01));
+  CHECK(small.peak_leased == Catch::Approx(0.01));
   CHECK(drift_of(plan, now, {.rate = 0.06}).drifted);
-  CHECK(drift_of(plan, now, {.tide = 0.009}).drifted);
-  now.tide = 111_B;
+  CHECK(drift_of(plan, now, {.peak_leased = 0.009}).drifted);
+  now.peak_leased = 111_B;
   CHECK(drift_of(plan, now).drifted);
-  now.tide = 89_B;
+  now.peak_leased = 89_B;
   CHECK(drift_of(plan, now).drifted);
   now = {};
   now.to_host_bytes_per_second = 20;
@@ -101,10 +97,10 @@ TEST_CASE("a host at an eighth of its rate is another split, the one of the plan
   CHECK_FALSE(again(made->plan, measured));
 }
 
-TEST_CASE("a higher tide is less room for chunks, and its plan holds for it", "[planner]")
+TEST_CASE("a higher peak of leases is less room for chunks, and its plan holds for it", "[planner]")
 {
   measured_training measured;
-  measured.tide = planned().assumed.tide + 20_KiB;
+  measured.peak_leased = planned().assumed.peak_leased + 20_KiB;
   const auto made = again(planned(), measured);
   REQUIRE(made);
   REQUIRE(made->fits);
@@ -112,9 +108,9 @@ TEST_CASE("a higher tide is less room for chunks, and its plan holds for it", "[
   CHECK_FALSE(plan == planned());
   CHECK(plan.device_capacity == planned().device_capacity);
   CHECK(plan.at_peak.sum() == plan.device_capacity);
-  CHECK(plan.assumed.tide == measured.tide);
-  CHECK(plan.at_peak.leases == measured.tide);
-  CHECK(plan.assumed.modelled_tide == planned().assumed.modelled_tide);
+  CHECK(plan.assumed.peak_leased == measured.peak_leased);
+  CHECK(plan.at_peak.leases == measured.peak_leased);
+  CHECK(plan.assumed.modelled_peak_leased == planned().assumed.modelled_peak_leased);
   CHECK_FALSE(again(plan, measured));
   workload::rank_share smaller = share;
   smaller.device_bytes -= 20_KiB;
@@ -124,11 +120,11 @@ TEST_CASE("a higher tide is less room for chunks, and its plan holds for it", "[
   CHECK(drift_of(plan, as_assumed(planned())).drifted);
 }
 
-TEST_CASE("a tide that leaves no room is refused with the bytes, and a plan of another job is not made again",
+TEST_CASE("a peak of leases that leaves no room is refused with the bytes, and a plan of another job is not made again",
           "[planner]")
 {
   measured_training measured;
-  measured.tide = 95_KiB;
+  measured.peak_leased = 95_KiB;
   const auto made = again(planned(), measured);
   REQUIRE(made);
   CHECK_FALSE(made->fits);

@@ -83,9 +83,9 @@ TEST_CASE("a plan of memory says what was simulated, and the same job has the sa
   CHECK(plan.host_capacity == 1_MiB);
   CHECK(plan.at_peak.sum() == 90_KiB);
   CHECK(plan.at_peak == same.timeline.at_peak);
-  CHECK(plan.at_peak.leases == plan.assumed.tide);
-  CHECK(plan.assumed.tide == same.need.largest_leases);
-  CHECK(plan.assumed.modelled_tide == plan.assumed.tide);
+  CHECK(plan.at_peak.leases == plan.assumed.peak_leased);
+  CHECK(plan.assumed.peak_leased == same.need.largest_leases);
+  CHECK(plan.assumed.modelled_peak_leased == plan.assumed.peak_leased);
   CHECK(plan.assumed.rates == share.rates);
   CHECK(plan.assumed.flops_per_second == 1e9);
   CHECK(plan.host_peak == same.counts.peak[tier::host]);

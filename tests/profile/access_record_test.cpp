@@ -259,7 +259,7 @@ TEST_CASE("a record that is cleared is empty", "[profile]")
   CHECK((record.empty() && record.releases().empty() && record.details().empty()));
 }
 
-TEST_CASE("the highest tide is the most that was leased at once in that tier", "[profile]")
+TEST_CASE("the peak of leases is the most that was leased at once in that tier", "[profile]")
 {
   support::record_builder build;
   CHECK(most_leased(build.finish({0}, 1), tier::device) == 0_B);

@@ -401,12 +401,12 @@ TEST_CASE("a recorder says how far its iteration is", "[profile]")
 
 TEST_CASE("of two pins in two tiers the one that was released is closed by a divergence", "[profile]")
 {
-  for (const bool host_first : {false, true})
+  for (const bool optimizer_on_host : {false, true})
     for (const bool host_retained : {false, true}) {
       walker it;
       it.begin("train");
-      const entry_kind kinds[] = {host_first ? entry_kind::read_on_host : entry_kind::read,
-                                  host_first ? entry_kind::read : entry_kind::read_on_host};
+      const entry_kind kinds[] = {optimizer_on_host ? entry_kind::read_on_host : entry_kind::read,
+                                  optimizer_on_host ? entry_kind::read : entry_kind::read_on_host};
       for (const entry_kind kind : kinds) {
         it.log.make_room();
         it.log.log({1, 0, 0, kind, false, 0}, {});
@@ -420,7 +420,7 @@ TEST_CASE("of two pins in two tiers the one that was released is closed by a div
         return slot == 1 && (place == memory_location::host) == host_retained ? 1U : 0U;
       });
       it.take({2, entry_kind::read});
-      const std::uint32_t retained = host_retained == host_first ? 0 : 1;
+      const std::uint32_t retained = host_retained == optimizer_on_host ? 0 : 1;
       it.log.log_release(retained);
       it.take({2, entry_kind::read});
       CHECK(it.end() == iteration_outcome::changed);

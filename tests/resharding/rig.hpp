@@ -240,7 +240,7 @@ void on_ranks(const phase& now, std::uint32_t first, const support::ranks::histo
                        {.divided = how.divided, .sum_scale = how.scale},
                        support::every_eviction{now.eviction},
                        support::every_layout{now.layout},
-                       support::every_placement{"host_first"},
+                       support::every_placement{"optimizer_on_host"},
                        support::every_transfer{"lookahead"}};
       rank_of_many<Element> trainer{model, how, wanted};
       use(model, trainer);

@@ -115,7 +115,7 @@ inline std::vector<std::string> said_on(const division& how, work_of_rank work)
                            {.divided = how.divided},
                            support::every_eviction{"belady"},
                            support::every_layout{"size_class_layout"},
-                           support::every_placement{"host_first"},
+                           support::every_placement{"optimizer_on_host"},
                            support::every_transfer{"lookahead"}};
           declared<model_type> tensors{model};
           work(here.rank(), model, tensors);

@@ -82,7 +82,7 @@ void has_the_bits_of_keep_all(std::span<const std::string_view> planners, bool h
 void all_have_the_bits_of_keep_all(std::span<const std::string_view> planners, bool half)
 {
   using planner = support::chosen_planner;
-  has_the_bits_of_keep_all<small::picture_network<model, planner>>(planners, half);
+  has_the_bits_of_keep_all<small::convnet<model, planner>>(planners, half);
   has_the_bits_of_keep_all<small::contrastive_network<model, planner>>(planners, half);
   has_the_bits_of_keep_all<small::adversarial_networks<model, planner>>(planners, half);
   has_the_bits_of_keep_all<small::normalised_network<model, planner>>(planners, half);

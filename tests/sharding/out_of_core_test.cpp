@@ -95,7 +95,7 @@ std::string train_over(const point& at)
   const std::vector<std::string> complaints =
       support::ranks::train_as<float, model, Ends, support::ranks::activation_chain<model>>(
           support::ranks::arena{}, training_of(at), support::every_eviction{"belady"},
-          support::every_layout{"size_class_layout"}, support::every_placement{"host_first"},
+          support::every_layout{"size_class_layout"}, support::every_placement{"optimizer_on_host"},
           support::every_transfer{at[transfer] == 1 ? "planned" : "lookahead"}, support::chosen_gradient{false});
   for (const std::string& each : complaints)
     if (!each.empty()) return each;

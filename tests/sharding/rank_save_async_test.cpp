@@ -72,7 +72,7 @@ constexpr std::uint32_t late_saved_at = 3;
 
 /// Saves behind a late step, and trains on. @param lets_go   rank 0 alone does
 void save_behind_late_step(const support::ranks::job& how, const support::ranks::history<float>& values,
-                           memory_folder& folder, bool lets_go)
+                           memory_folder& folder, bool detaches)
 {
   cm::sharding::thread_ranks{how.ranks, how.ranks}.run([&](cm::sharding::thread_ranks::place& here) {
     arena memory{{.device_capacity = 64_MiB, .host_capacity = 64_MiB}};
@@ -86,7 +86,7 @@ void save_behind_late_step(const support::ranks::job& how, const support::ranks:
     auto pending = checkpoint::save_async(
         model, folder, {.files = {.file_size = 100_KiB, .round = 50_KiB}, .buffer = 100_KiB, .lends = true});
     expect(model.shares().updates_pending() == 0, "updates wait on");
-    if (here.rank() == 0 && lets_go) pending.let_go();
+    if (here.rank() == 0 && detaches) pending.detach();
     for (std::uint32_t step = late_saved_at; step < how.steps; ++step) it.step(step);
     expect(pending.wait().number == 1, "another generation");
     it.check_all(how.steps);

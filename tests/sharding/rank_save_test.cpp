@@ -197,7 +197,7 @@ TEST_CASE("a folder of another training is refused by all ranks and by a manager
   memory_folder empty;
   for (const std::string& it :
        save_on_two(empty, [](std::uint32_t rank, model_type& m, auto&) { m.shares().content().belongs_to(rank + 1); }))
-    CHECK(contains(it, "ranks go on with other trainings: here run 2"));
+    CHECK(contains(it, "ranks resume different trainings: here run 2"));
   CHECK(empty.names().empty());
 }
 

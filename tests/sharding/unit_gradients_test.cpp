@@ -77,7 +77,7 @@ TEST_CASE("gradients of a unit are summed when the last one is done, and what wa
   it.done(0);
   it.done(1);
   CHECK_THROWS_AS(it.done(2), usage_error);
-  CHECK_THROWS_WITH(it.write(0, 1), ContainsSubstring("tensor 'w': a gradient was asked for after gradient_done"));
+  CHECK_THROWS_WITH(it.write(0, 1), ContainsSubstring("tensor 'w': a gradient was requested after gradient_done"));
   CHECK(it.gradients.is_open(0));
   it.end_micro_batch();
   CHECK_FALSE(it.gradients.is_open(0));

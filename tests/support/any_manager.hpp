@@ -14,7 +14,7 @@ struct policies {
   every_eviction eviction{"belady"};
   every_transfer transfer{"lookahead"};
   every_layout layout{"size_class_layout"};
-  every_placement placement{"host_first"};
+  every_placement placement{"optimizer_on_host"};
   chosen_gradient gradient{};
 };
 

@@ -20,7 +20,7 @@ using every_eviction =
 using every_layout =
     chunkmem::any_layout<chunkmem::append_layout, chunkmem::best_fit_layout, chunkmem::size_class_layout>;
 using every_placement =
-    chunkmem::placement::any_placement<chunkmem::placement::host_first, chunkmem::placement::device_margin,
+    chunkmem::placement::any_placement<chunkmem::placement::optimizer_on_host, chunkmem::placement::device_margin,
                                        chunkmem::placement::fixed_split, chunkmem::placement::update_share, device_only,
                                        small_on_device>;
 /// A manager with this type always makes plans, also for `no_prefetch`. Demand paging without a plan needs
@@ -32,7 +32,7 @@ using every_transfer = chunkmem::transfer::any_transfer<chunkmem::transfer::no_p
 struct policy_names {
   std::string_view eviction = "belady";
   std::string_view layout = "size_class_layout";
-  std::string_view placement = "host_first";
+  std::string_view placement = "optimizer_on_host";
   std::string_view transfer = "lookahead";
 };
 

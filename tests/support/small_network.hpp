@@ -336,7 +336,7 @@ void update(Model& m, cm::optimizer::sgd& kernel)
 
 /// Encoder, bottom and decoder: two skips, one of them an inner tensor. Micro-batches, then an evaluation.
 template <class Model, class Planner>
-struct picture_network {
+struct convnet {
   static constexpr const char* name = "U-Net";
   network<Model, Planner> net;
   cm::optimizer::sgd kernel{{.momentum = 0.9F}, {.masters = false}};
@@ -345,7 +345,7 @@ struct picture_network {
   std::uint32_t micro_batches = 2;  ///< of a step
   std::vector<float> losses{};
 
-  picture_network(Model& owner, const Planner& planner, std::uint64_t of_rank = 0)
+  convnet(Model& owner, const Planner& planner, std::uint64_t of_rank = 0)
       : net{owner, {.name = "unet", .layers = 5, .skips = {{0, 4}, {1, 3, true}}}, planner}, m{owner}, salt{of_rank}
   {
     m.use(kernel);

@@ -96,7 +96,7 @@ class small_weights {
   [[nodiscard]] const vector_type& of(std::uint32_t version) const
   {
     const auto found = kept_.find(version);
-    if (found == kept_.end()) throw std::logic_error{"a version that is not kept was to be read"};
+    if (found == kept_.end()) throw std::logic_error{"a version that is not kept cannot be read"};
     return found->second;
   }
   /// @param gradient   of a batch, a sum over its micro-batches

@@ -59,7 +59,7 @@ TEST_CASE("what is used first comes early, as far as there is room, and what is 
     for (std::uint32_t index = 0; index < expected; ++index) {
       CHECK(plan.early[index].chunk == index);
       CHECK(plan.early[index].first_use == index);
-      CHECK(plan.early[index].border == frames);
+      CHECK(plan.early[index].lease_limit == frames);
       CHECK(plan.first_use[index] == index);
     }
   }

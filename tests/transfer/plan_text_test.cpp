@@ -62,7 +62,7 @@ TEST_CASE("a stay has to end with a use of its chunk on the device", "[transfer]
   const access_record record = three_uses(entry_kind::read_on_host);  // chunk 0, a lease, chunk 1 on the host, chunk 0
   iteration_plan good;
   good.retained_until = {3, never, never, 0};
-  good.borders = {2, never, never, 2};
+  good.lease_limits = {2, never, never, 2};
   good.first_use = {0, never, never};
   const auto refusal = [&](auto change) -> std::string {
     iteration_plan plan = good;
@@ -78,7 +78,7 @@ TEST_CASE("a stay has to end with a use of its chunk on the device", "[transfer]
   CHECK_THAT(refusal([](iteration_plan& it) { it.retained_until[2] = 2; }), ContainsSubstring("access 2"));
   CHECK_THAT(refusal([](iteration_plan& it) { it.retained_until[3] = 4; }), ContainsSubstring("access 3"));
   CHECK_THAT(refusal([](iteration_plan& it) { it.first_use[1] = 0; }), ContainsSubstring("chunk 1"));
-  CHECK_THAT(refusal([](iteration_plan& it) { it.borders.pop_back(); }), ContainsSubstring("4 accesses"));
+  CHECK_THAT(refusal([](iteration_plan& it) { it.lease_limits.pop_back(); }), ContainsSubstring("4 accesses"));
   CHECK_THAT(refusal([](iteration_plan& it) { it.first_use.push_back(0); }), ContainsSubstring("4 chunks"));
   CHECK_THAT(refusal([](iteration_plan& it) { it.device_only = {1}; }), ContainsSubstring("chunks"));
   CHECK(refusal([](iteration_plan& it) { it.places = {0, never, never, 0}; }).empty());
@@ -111,7 +111,7 @@ iteration_plan roll_plan(std::uint64_t seed)
   const auto access_index_or_never = [&] { return dice.one_in(3) ? UINT32_MAX : dice.below(access_count); };
   for (std::uint32_t index = 0; index < access_count; ++index) {
     plan.retained_until.push_back(access_index_or_never());
-    plan.borders.push_back(dice.one_in(2) ? UINT32_MAX : dice.below(1'000));
+    plan.lease_limits.push_back(dice.one_in(2) ? UINT32_MAX : dice.below(1'000));
   }
   if (dice.one_in(2))
     for (std::uint32_t index = 0; index < access_count; ++index)
@@ -227,7 +227,7 @@ TEST_CASE("a plan that was cut short or changed is refused or read as another on
 {
   const auto survives = [](const std::string& text) {
     try {
-      return plan_of(text).borders.size() < 1'000'000;
+      return plan_of(text).lease_limits.size() < 1'000'000;
     } catch (const format_error&) {
       return false;
     }
@@ -252,7 +252,7 @@ TEST_CASE("what differs between two plans is said line by line", "[transfer]")
   other.record = 0xff08;
   other.moved_bytes = 2048;
   other.retained_until[1] = 0;
-  other.borders[0] = 3;
+  other.lease_limits[0] = 3;
   other.places.clear();
   other.device_only.clear();
   CHECK(plan_text::compare(plan, other) ==
@@ -264,7 +264,7 @@ TEST_CASE("what differs between two plans is said line by line", "[transfer]")
         "chunk 0 home: none -> host\n");
   other = plan;
   other.retained_until.clear();
-  other.borders.clear();
+  other.lease_limits.clear();
   CHECK(plan_text::compare(plan, other) == "moments: 2 -> 0\n");
 }
 

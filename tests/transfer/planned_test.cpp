@@ -37,7 +37,7 @@ TEST_CASE("planned keeps the laws of a transfer policy and starts copies early",
   CHECK(conformance::transfer_policy_laws<transfer::planned>() > 200);
 }
 
-TEST_CASE("what planned solves is what its run moves, where no tide and no window is in the way", "[transfer]")
+TEST_CASE("what planned solves is what its run moves, where no lease and no window is in the way", "[transfer]")
 {
   int equal = 0;
   int runs = 0;

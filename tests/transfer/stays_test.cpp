@@ -11,12 +11,12 @@
 #include <utility>
 #include <vector>
 
-namespace lease_tide_test {
+namespace lease_usage_test {
 
 using namespace chunkmem;
 using namespace chunkmem::literals;
 
-TEST_CASE("the tide comes down as far as the leases of a moment do", "[transfer]")
+TEST_CASE("lease usage counts the frames below the leases of a moment", "[transfer]")
 {
   support::record_builder build;
   const std::uint32_t all = build.lease(entry_kind::lease_device, 2048);  // access 0: two of eight frames
@@ -26,15 +26,15 @@ TEST_CASE("the tide comes down as far as the leases of a moment do", "[transfer]
   build.brief(0);
   build.release(more);
   build.brief(0);  // access 3: none
-  transfer::lease_tide tide;
-  REQUIRE(tide.read(build.finish({0}, 1), 8_KiB, 1_KiB));
-  CHECK(tide.dry_frames(0) == 6);
-  CHECK(tide.dry_frames(1) == 5);
-  CHECK(tide.dry_frames(2) == 5);
-  CHECK(tide.dry_frames(3) == 8);
-  CHECK(tide.least_dry(0, 1) == 6);
-  CHECK(tide.least_dry(3, 1) == 6);  // around the end
-  CHECK(tide.least_dry(3, 3) == 5);  // all the way
+  transfer::lease_usage leased;
+  REQUIRE(leased.read(build.finish({0}, 1), 8_KiB, 1_KiB));
+  CHECK(leased.frames_below_leases(0) == 6);
+  CHECK(leased.frames_below_leases(1) == 5);
+  CHECK(leased.frames_below_leases(2) == 5);
+  CHECK(leased.frames_below_leases(3) == 8);
+  CHECK(leased.least_below_leases(0, 1) == 6);
+  CHECK(leased.least_below_leases(3, 1) == 6);  // around the end
+  CHECK(leased.least_below_leases(3, 3) == 5);  // all the way
 }
 
 TEST_CASE("leases that do not fit are told", "[transfer]")
@@ -42,9 +42,9 @@ TEST_CASE("leases that do not fit are told", "[transfer]")
   support::record_builder build;
   build.lease(entry_kind::lease_device, 4096);
   build.lease(entry_kind::lease_device, 4352);
-  transfer::lease_tide tide;
-  CHECK_FALSE(tide.read(build.finish({}, 0), 8_KiB, 1_KiB));
-  CHECK(tide.read(build.finish({}, 0), 16_KiB, 1_KiB));
+  transfer::lease_usage leased;
+  CHECK_FALSE(leased.read(build.finish({}, 0), 8_KiB, 1_KiB));
+  CHECK(leased.read(build.finish({}, 0), 16_KiB, 1_KiB));
 }
 
 TEST_CASE("the least of a stretch is that of its moments", "[transfer]")
@@ -65,18 +65,18 @@ TEST_CASE("the least of a stretch is that of its moments", "[transfer]")
         build.brief(0);
     }
     const access_record record = build.finish({0}, 1);
-    transfer::lease_tide tide;
-    REQUIRE(tide.read(record, 256_KiB, 1_KiB));
+    transfer::lease_usage leased;
+    REQUIRE(leased.read(record, 256_KiB, 1_KiB));
     const std::uint32_t begin = dice.below(record.size());
     const std::uint32_t end = dice.below(record.size());
     std::uint32_t least = UINT32_MAX;
     for (std::uint32_t now = begin; least == UINT32_MAX || now != end; now = (now + 1) % record.size())
-      least = std::min(least, tide.dry_frames(now));
-    REQUIRE(tide.least_dry(begin, end) == least);
+      least = std::min(least, leased.frames_below_leases(now));
+    REQUIRE(leased.least_below_leases(begin, end) == least);
   }
 }
 
-}  // namespace lease_tide_test
+}  // namespace lease_usage_test
 
 namespace frame_calendar_test {
 
@@ -97,9 +97,9 @@ class plain_calendar {
         if (taken_[(when.begin + step) % taken_.size()][frame]) return false;
     return true;
   }
-  [[nodiscard]] frame_id lowest(span_of_time when, std::uint32_t count, std::uint32_t border) const
+  [[nodiscard]] frame_id lowest(span_of_time when, std::uint32_t count, std::uint32_t lease_limit) const
   {
-    for (std::uint32_t first = 0; first + count <= border; ++first)
+    for (std::uint32_t first = 0; first + count <= lease_limit; ++first)
       if (is_free(when, first, count)) return frame_id{first};
     return frame_id::none;
   }
@@ -131,9 +131,9 @@ TEST_CASE("a calendar of frames says what a table of all accesses and frames say
       const std::uint32_t longest = dice.one_in(3) ? accesses : 1 + accesses / 8;
       const span_of_time when{dice.below(accesses), dice.between(1, longest)};
       const std::uint32_t count = dice.between(1, std::min(frames, 4U));
-      const std::uint32_t border = dice.one_in(2) ? frames : dice.below(frames + 1);
-      const frame_id first = calendar.lowest(when, count, border);
-      if (first != plain.lowest(when, count, border)) FAIL("seed " << seed << ", step " << step << ": lowest");
+      const std::uint32_t lease_limit = dice.one_in(2) ? frames : dice.below(frames + 1);
+      const frame_id first = calendar.lowest(when, count, lease_limit);
+      if (first != plain.lowest(when, count, lease_limit)) FAIL("seed " << seed << ", step " << step << ": lowest");
       const std::uint32_t other = dice.below(frames - count + 1);
       const bool is_free = plain.is_free(when, other, count);
       if (calendar.is_free(when, frame_id{other}, count) != is_free) FAIL("seed " << seed << ", step " << step);
@@ -180,7 +180,7 @@ struct setting {
   support::random_iteration iteration;
   std::vector<chunk> chunks;
   transfer::record_uses uses;
-  transfer::lease_tide tide;
+  transfer::lease_usage leased;
   sequence<std::uint8_t> retained;
 
   setting(support::random_iteration it, std::uint32_t frames) : iteration{std::move(it)}
@@ -190,7 +190,7 @@ struct setting {
       chunks.back().frames = length;
     }
     uses.read(iteration.record, iteration.chunk_of_slot, iteration.chunks(), iteration.filled);
-    fits = tide.read(iteration.record, bytes{frames * support::frame_bytes}, bytes{support::frame_bytes});
+    fits = leased.read(iteration.record, bytes{frames * support::frame_bytes}, bytes{support::frame_bytes});
     retained.assign(uses.uses().size(), 0);
   }
   bool fits = false;
@@ -204,11 +204,11 @@ class occupancy {
   occupancy(std::uint32_t accesses, std::uint32_t frames) : who_(accesses, std::vector(frames, nobody)) {}
   /// @return   the frames are there, dry and nobody else's
   bool take(std::uint32_t chunk, std::uint32_t now, std::uint32_t first, std::uint32_t count,
-            const transfer::lease_tide& tide)
+            const transfer::lease_usage& leased)
   {
     now %= static_cast<std::uint32_t>(who_.size());
     for (std::uint32_t frame = first; frame < first + count; ++frame) {
-      if (frame >= tide.dry_frames(now)) return false;
+      if (frame >= leased.frames_below_leases(now)) return false;
       std::uint32_t& mine = who_[now][frame];
       if (mine != nobody && mine != chunk) return false;
       mine = chunk;
@@ -240,9 +240,9 @@ const char* mistake_in(const setting& it, std::span<const std::uint32_t> places,
     if (stays && places[next.begin] != first) return "a chunk changes its frames while it stays";
     if (first == stay_frames::none) continue;
     std::uint32_t end = stretch.end;
-    if (stays) end = next.begin > stretch.begin ? next.begin : next.begin + it.tide.accesses();
+    if (stays) end = next.begin > stretch.begin ? next.begin : next.begin + it.leased.accesses();
     for (std::uint32_t now = stretch.begin; now < end; ++now)
-      if (!all.take(stretch.chunk, now, first, it.chunks[stretch.chunk].frames, it.tide))
+      if (!all.take(stretch.chunk, now, first, it.chunks[stretch.chunk].frames, it.leased))
         return "frames are another chunk's, or a lease's";
   }
   return nullptr;
@@ -267,14 +267,14 @@ TEST_CASE("no two chunks and no lease lie in one frame, and a chunk stays in its
     const std::uint32_t share = dice.between(1, 4);
     for (std::uint8_t& each : it.retained) each = dice.one_in(share) ? 1 : 0;
     const sequence<std::uint8_t> wanted = it.retained;
-    const auto places = frames.choose(it.uses, it.retained, it.tide, it.chunks);
+    const auto places = frames.choose(it.uses, it.retained, it.leased, it.chunks);
     const bool has_windows =
         std::ranges::any_of(it.uses.stretches(), [&](const auto& held) { return it.chunks[held.chunk].frames > 1; });
     REQUIRE(places.empty() != has_windows);
     REQUIRE(frames.is_cut() == (it.retained != wanted));
     if (places.empty()) continue;
     for (std::size_t use = 0; use < wanted.size(); ++use) REQUIRE(it.retained[use] <= wanted[use]);
-    occupancy all{it.tide.accesses(), it.tide.frames()};
+    occupancy all{it.leased.accesses(), it.leased.frames()};
     if (const char* const wrong = mistake_in(it, places, all)) FAIL("seed " << seed << ": " << wrong);
     cut += frames.is_cut() ? 1 : 0;
     const bool leaves_out = std::ranges::any_of(
@@ -285,16 +285,16 @@ TEST_CASE("no two chunks and no lease lie in one frame, and a chunk stays in its
     for (const transfer::held_stretch& held : it.uses.stretches())
       if (it.retained[it.uses.stretches()[it.uses.last_of_chunk()[held.chunk]].last] == 0 && dice.one_in(2) &&
           std::ranges::none_of(early, [&](const auto& other) { return other.chunk == held.chunk; }))
-        early.push_back({held.chunk, 0, held.begin, dice.one_in(3) ? dice.below(4) : it.tide.frames()});
+        early.push_back({held.chunk, 0, held.begin, dice.one_in(3) ? dice.below(4) : it.leased.frames()});
     const std::vector<std::uint32_t> before{places.begin(), places.end()};
     const auto kept = frames.keep_possible(early, it.chunks);
     REQUIRE(std::ranges::equal(before, places));
     for (const transfer::early_load& load : kept) {
-      REQUIRE(before[load.first_use] + it.chunks[load.chunk].frames <= load.border);
-      occupancy dry{it.tide.accesses(), it.tide.frames()};
-      for (std::uint32_t now = it.tide.accesses() - 1; now < it.tide.accesses() + load.first_use; ++now)
-        if (dry.take(load.chunk, now, before[load.first_use], it.chunks[load.chunk].frames, it.tide) &&
-            !all.take(load.chunk, now, before[load.first_use], it.chunks[load.chunk].frames, it.tide))
+      REQUIRE(before[load.first_use] + it.chunks[load.chunk].frames <= load.lease_limit);
+      occupancy dry{it.leased.accesses(), it.leased.frames()};
+      for (std::uint32_t now = it.leased.accesses() - 1; now < it.leased.accesses() + load.first_use; ++now)
+        if (dry.take(load.chunk, now, before[load.first_use], it.chunks[load.chunk].frames, it.leased) &&
+            !all.take(load.chunk, now, before[load.first_use], it.chunks[load.chunk].frames, it.leased))
           FAIL("seed " << seed << ": an early load lies in frames of another chunk");
     }
     early_kept += static_cast<int>(kept.size());
@@ -320,7 +320,7 @@ TEST_CASE("frames that fit by their number fit side by side: the longest stay ta
   it.retained[1] = 1;  // chunk 1 from its first use to its second one, beside all others
   it.retained[0] = 1;  // chunk 0 until its second use, beside chunks 1 and 2
   stay_frames frames;
-  const auto places = frames.choose(it.uses, it.retained, it.tide, it.chunks);
+  const auto places = frames.choose(it.uses, it.retained, it.leased, it.chunks);
   CHECK_FALSE(frames.is_cut());
   REQUIRE(places.size() == 6);
   CHECK((places[1] == 0 && places[5] == 0));
@@ -328,7 +328,7 @@ TEST_CASE("frames that fit by their number fit side by side: the longest stay ta
   CHECK(places[4] == 1);
 
   it.retained.assign(it.retained.size(), 1);  // five frames in three: gaps have to go
-  REQUIRE(frames.choose(it.uses, it.retained, it.tide, it.chunks).size() == 6);
+  REQUIRE(frames.choose(it.uses, it.retained, it.leased, it.chunks).size() == 6);
   CHECK(frames.is_cut());
 }
 
@@ -340,14 +340,14 @@ TEST_CASE("chunks of one frame, and iterations that are too large, have no plann
   made.record = build.finish(made.chunk_of_slot, 2);
   stay_frames frames;
   setting single{made, 3};
-  CHECK(frames.choose(single.uses, single.retained, single.tide, single.chunks).empty());
+  CHECK(frames.choose(single.uses, single.retained, single.leased, single.chunks).empty());
   made.frames_of_chunk[1] = 2;
   setting window{made, 3};
-  CHECK(frames.choose(window.uses, window.retained, window.tide, window.chunks).size() == 2);
+  CHECK(frames.choose(window.uses, window.retained, window.leased, window.chunks).size() == 2);
   for (int index = 0; index < 4'096; ++index) build.brief(1);
   made.record = build.finish(made.chunk_of_slot, 2);
   setting large{made, 1U << 15};
-  CHECK(frames.choose(large.uses, large.retained, large.tide, large.chunks).empty());
+  CHECK(frames.choose(large.uses, large.retained, large.leased, large.chunks).empty());
 }
 
 }  // namespace stay_frames_test
@@ -361,7 +361,7 @@ namespace {
 
 /// The frames that a chunk may use which comes with this stretch: walked access by access index until it leaves.
 std::uint32_t walked_border(const transfer::record_uses& record, std::uint32_t from,
-                            const std::vector<std::uint8_t>& retained, const transfer::lease_tide& tide,
+                            const std::vector<std::uint8_t>& retained, const transfer::lease_usage& leased,
                             std::uint32_t access_count)
 {
   std::uint32_t least = UINT32_MAX;
@@ -371,7 +371,8 @@ std::uint32_t walked_border(const transfer::record_uses& record, std::uint32_t f
     const bool goes_on = retained[it.last] != 0;
     const std::uint32_t next = record.stretches()[it.next].begin;
     const std::uint32_t end = !goes_on ? it.end : next > it.begin ? next : next + access_count;
-    for (std::uint32_t now = it.begin; now < end; ++now) least = std::min(least, tide.dry_frames(now % access_count));
+    for (std::uint32_t now = it.begin; now < end; ++now)
+      least = std::min(least, leased.frames_below_leases(now % access_count));
     if (!goes_on) return least;
     index = it.next;
   }
@@ -380,7 +381,7 @@ std::uint32_t walked_border(const transfer::record_uses& record, std::uint32_t f
 
 }  // namespace
 
-TEST_CASE("next uses and borders are those of the stays", "[transfer]")
+TEST_CASE("next uses and lease limits are those of the stays", "[transfer]")
 {
   std::uint64_t kept = 0;
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
@@ -389,11 +390,11 @@ TEST_CASE("next uses and borders are those of the stays", "[transfer]")
     const auto it = support::roll_iteration(dice, {.entries = dice.between(1, 50)});
     transfer::record_uses record;
     record.read(it.record, it.chunk_of_slot, it.chunks(), it.filled);
-    transfer::lease_tide tide;
-    REQUIRE(tide.read(it.record, 64_KiB, 512_B));
+    transfer::lease_usage leased;
+    REQUIRE(leased.read(it.record, 64_KiB, 512_B));
     std::vector<std::uint8_t> retained(record.uses().size());
     for (std::uint8_t& each : retained) each = dice.one_in(2) ? 1 : 0;
-    const transfer::iteration_plan answer = transfer::link_stays(record, retained, tide, it.record.size());
+    const transfer::iteration_plan answer = transfer::link_stays(record, retained, leased, it.record.size());
     for (std::uint32_t index = 0; index < record.stretches().size(); ++index) {
       const transfer::held_stretch& stretch = record.stretches()[index];
       const bool stay = retained[stretch.last] != 0;
@@ -401,7 +402,7 @@ TEST_CASE("next uses and borders are those of the stays", "[transfer]")
       for (std::uint32_t use = 0; use < record.uses().size(); ++use)
         if (record.stretch_of_use()[use] == index) REQUIRE(answer.retained_until[record.uses()[use].begin] == next);
       if (record.last_of_chunk()[stretch.chunk] == index) REQUIRE(answer.first_use[stretch.chunk] == next);
-      REQUIRE(answer.borders[stretch.begin] == walked_border(record, index, retained, tide, it.record.size()));
+      REQUIRE(answer.lease_limits[stretch.begin] == walked_border(record, index, retained, leased, it.record.size()));
       kept += stay ? 1 : 0;
     }
   }

@@ -44,7 +44,7 @@ TEST_CASE("an empty command line is the demonstration", "[gpt]")
   CHECK(chosen.size.layers == 6);
   CHECK(chosen.eviction.chosen() == "belady");
   CHECK(chosen.layout.chosen() == "size_class_layout");
-  CHECK(chosen.placement.chosen() == "host_first");
+  CHECK(chosen.placement.chosen() == "optimizer_on_host");
   CHECK(chosen.transfer.chosen() == "lookahead");
   CHECK(chosen.precision == chunkmem::dtype::float32);
   CHECK(chosen.gradient == gpt::gradient_choice::separate);
@@ -115,7 +115,8 @@ TEST_CASE("precision, gradients and the update are read", "[gpt]")
   const gpt::options measured = parse({"--update", "measured", "--shard", "3"});
   CHECK(measured.when == gpt::update_time::measured);
   CHECK(measured.placement.chosen() == "update_share");
-  CHECK_THAT(refusal({"--update", "measured", "--placement", "host_first"}), ContainsSubstring("finds the place"));
+  CHECK_THAT(refusal({"--update", "measured", "--placement", "optimizer_on_host"}),
+             ContainsSubstring("finds the place"));
   CHECK_THAT(refusal({"--update", "measured", "--device-share", "0.5"}),
              ContainsSubstring("update_share (leave it out)"));
   CHECK_THAT(refusal({"--update", "measured", "--shard", "3", "--forecast", "cluster.json"}),
@@ -136,8 +137,9 @@ TEST_CASE("every policy is chosen by its name", "[gpt]")
     CHECK(parse({"--eviction", name}).eviction.chosen() == name);
   for (const char* name : {"size_class", "best_fit", "append"})
     CHECK(parse({"--layout", name}).layout.chosen() == std::string{name} + "_layout");
-  for (const char* name : {"host_first", "device_margin", "fixed_split", "update_share"})
+  for (const char* name : {"optimizer_on_host", "device_margin", "fixed_split", "update_share"})
     CHECK(parse({"--placement", name}).placement.chosen() == name);
+  CHECK(parse({"--placement", "host_first"}).placement.chosen() == "optimizer_on_host");  // the name of before
   for (const char* name : {"lookahead", "no_prefetch", "planned"})
     CHECK(parse({"--transfer", name}).transfer.chosen() == name);
 }
@@ -391,7 +393,7 @@ TEST_CASE("unknown options and policies are refused by name", "[gpt]")
   CHECK_THAT(refusal({"--eviction", "best"}), ContainsSubstring("choose belady, lru, fifo, list_order or cost_aware"));
   CHECK_THAT(refusal({"--layout", "tight"}), ContainsSubstring("choose size_class, best_fit or append"));
   CHECK_THAT(refusal({"--placement", "here"}),
-             ContainsSubstring("choose host_first, device_margin, fixed_split or update_share"));
+             ContainsSubstring("choose optimizer_on_host, device_margin, fixed_split or update_share"));
   CHECK_THAT(refusal({"--transfer", "fast"}), ContainsSubstring("choose lookahead, no_prefetch or planned"));
   CHECK_THAT(refusal({"--precision", "fp8"}), ContainsSubstring("choose fp32, bf16 or fp16"));
   CHECK_THAT(refusal({"--gradient", "mine"}), ContainsSubstring("choose separate or in_place"));

@@ -63,8 +63,8 @@ struct phases {
                           (job.shape.ties_embedding ? 0 : 16 * h * static_cast<double>(job.shape.vocabulary));
     const double host = 0.9 * static_cast<double>(job.machine.host_bytes.count() / job.machine.devices) -
                         static_cast<double>(job.beside.process.count()) - tables - 1e9 - 2 * c;
-    const double tide = static_cast<double>(job.activations().count()) + 2 * (4 * h * h + 4 * h);
-    const double backward = device - tide - 2 * c * k * k;
+    const double peak_leased = static_cast<double>(job.activations().count()) + 2 * (4 * h * h + 4 * h);
+    const double backward = device - peak_leased - 2 * c * k * k;
     const double update = device - 16 * c;
     if (backward < 0 || update < 0 || host < 0) return false;
     return 14 * own() <= std::min(backward, update) + host && 6 * own() <= 0.1 * device + host && 2 * c <= 0.1 * device;

@@ -12,7 +12,7 @@
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/tier.hpp>
-#include <chunkmem/manager/owner_link.hpp>
+#include <chunkmem/manager/control_block.hpp>
 #include <chunkmem/manager/rank_manager.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 
@@ -180,7 +180,7 @@ class checkpointed {
   /// @throws usage_error   in a callback, or between a forward and its backward
   void measure_again()
   {
-    expect_between_steps("was to be measured");
+    expect_between_steps("cannot be measured");
     for (planned_kind& its : kinds_) {
       its.is_planned = its.is_planned_by_caller = its.is_measured = false;
       its.is_measuring = !its.plan.steps.empty() && !all_have_times();
@@ -352,18 +352,18 @@ class checkpointed {
     if (moment.instance == due && due < now_->instances) {
       if (due > 0 && (moment.step != moment_.step || moment.micro_batch != moment_.micro_batch ||
                       with_rows(moment).rows != moment_.rows))
-        throw usage_error{error_text{} << "chunkmem: " << label() << "was to run instance " << due
+        throw usage_error{error_text{} << "chunkmem: " << label() << "cannot run instance " << due
                                        << " forward in another step, micro-batch or number of rows than instance 0 "
                                           "(their backward is one)"};
       return;
     }
     if (due > 0 && moment.instance < due)
       throw usage_error{
-          error_text{} << "chunkmem: " << label() << "was to run forward again before its backward: " << due << " of "
+          error_text{} << "chunkmem: " << label() << "cannot run forward again before its backward: " << due << " of "
                        << now_->instances
                        << " forwards are done (call backward or skip_backward; of several forwards before "
                           "one backward each has an instance: see options::instances)"};
-    throw usage_error{error_text{} << "chunkmem: " << label() << "was to run instance " << moment.instance
+    throw usage_error{error_text{} << "chunkmem: " << label() << "cannot run instance " << moment.instance
                                    << " forward, and of its " << now_->instances << " instances number " << due
                                    << " is next (instances run forward in order, and backward in reverse)"};
   }
@@ -373,12 +373,12 @@ class checkpointed {
     expect_idle(iteration);
     const std::uint32_t done = is_in_step() ? forwards_ : 0;
     if (done < now_->instances)
-      throw usage_error{error_text{} << "chunkmem: " << label() << "was to run backward after " << done << " of "
+      throw usage_error{error_text{} << "chunkmem: " << label() << "cannot run backward after " << done << " of "
                                      << now_->instances
                                      << " forwards (run each instance forward before; iterations with fewer are a kind "
                                         "of their own: see add_kind)"};
     if (instance >= left_)
-      throw usage_error{error_text{} << "chunkmem: " << label() << "was to run instance " << instance
+      throw usage_error{error_text{} << "chunkmem: " << label() << "cannot run instance " << instance
                                      << " backward out of its turn: " << left_
                                      << " are left, and they run in reverse order"};
   }

@@ -374,7 +374,7 @@ class checkpointed_block {
   template <element Element>
   [[nodiscard]] tensor<Element> tensor_of(tensor<Element> declared, std::uint32_t instance) const
   {
-    expects(instance < instances(), "a tensor of an instance was asked for that the network does not have");
+    expects(instance < instances(), "a tensor of an instance was requested that the network does not have");
     for (const auto which : {&tensors_type::inner, &tensors_type::outputs})
       if (const std::size_t place = tensors_type::place_of(tensors().*which, declared);
           place < (tensors().*which).size())

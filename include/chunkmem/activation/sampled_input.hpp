@@ -470,7 +470,7 @@ class sampled_input {
     const std::string& name = norms.name_of(which);
     if (is_on_stream && norms.noise().is_on())
       throw config_error{error_text{} << "chunkmem: the noise of the sampled input \"" << name
-                                      << "\" was to be measured on a stream (measure it where the host reads the "
+                                      << "\" cannot be measured on a stream (measure it where the host reads the "
                                          "device tier, or leave measures_noise out)"};
     if (!(options.ratio > 0) || !(options.ratio <= 1))
       throw config_error{error_text{} << "chunkmem: the sampled input \"" << name << "\" has a ratio of "

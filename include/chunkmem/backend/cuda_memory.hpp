@@ -132,7 +132,7 @@ class cuda_memory {
     if (given_[tier::device].what() != source::kind::own)
       throw usage_error{"the device tier lies on memory of the user's: its capacity is what the options said"};
     if (ledger_.live(tier::device) != bytes{})
-      throw usage_error{error_text{} << "chunkmem: the capacity of the device tier was to change, and "
+      throw usage_error{error_text{} << "chunkmem: the capacity of the device tier cannot change, and "
                                      << ledger_.live(tier::device).count()
                                      << " B of it are allocated (do it before a manager uses the backend)"};
     session_->count_allocation();

@@ -42,7 +42,7 @@ inline void expect_export_name(std::string_view file_name)
 /// Begins a file under the first name that is free, or can be made free. @throws io_error   there is none, or it cannot
 /// be made
 template <file_folder Folder>
-void begin_export(Folder& folder, std::optional<io::whole_file<Folder>>& file)
+void begin_export(Folder& folder, std::optional<io::atomic_file<Folder>>& file)
 {
   for (unsigned index = 0; index < export_names; ++index) {
     const std::string name = export_name(index);
@@ -69,7 +69,7 @@ void export_file(Folder& folder, std::string_view file_name, const std::vector<s
   const std::string header = write_table(table);
   [[maybe_unused]] const auto held = io::lock_of(folder);
   {
-    std::optional<io::whole_file<Folder>> file;
+    std::optional<io::atomic_file<Folder>> file;
     begin_export(folder, file);
     file->write(std::as_bytes(std::span{header}));
     write(*file);
@@ -88,7 +88,7 @@ inline void rename(model_item& item, std::span<const file_name_rule> names)
   piece.is_transposed = place.is_transposed;
   if (!place.is_transposed) return;
   if (item.extents.size() != 2)
-    throw config_error{error_text{} << "chunkmem: " << place.name << " was to be transposed in a file, and has "
+    throw config_error{error_text{} << "chunkmem: " << place.name << " cannot be transposed in a file, and has "
                                     << std::uint64_t{item.extents.size()} << " extents (give it two, or no transpose)"};
   std::ranges::reverse(item.extents);
   piece.extents = item.extents;

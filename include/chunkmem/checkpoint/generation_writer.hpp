@@ -152,7 +152,7 @@ class generation_part {
   std::uint64_t first_;
   std::vector<stored_file> files_;
   stored_file now_;
-  std::optional<io::whole_file<Folder>> open_;
+  std::optional<io::atomic_file<Folder>> open_;
   block_sums sums_;
   bool is_over_ = false;
   bool is_kept_ = false;
@@ -202,7 +202,7 @@ class manifest_writer {
  private:
   void put(const std::string& text)
   {
-    io::whole_file<Folder> file{folder_, name_ + std::string{detail::temporary_suffix}};
+    io::atomic_file<Folder> file{folder_, name_ + std::string{detail::temporary_suffix}};
     file.write(std::as_bytes(std::span{text}));
     may_be_found_ = true;
     file.end(name_);

@@ -461,7 +461,7 @@ class model_load {
     auto& ranks = content_.ranks();
     collective::all_or_none(ranks, [&] {
       auto& m = content_.manager();
-      expects(!m.is_iterating() && !m.rehearsing(), "a checkpoint was to be loaded inside an iteration or a rehearsal");
+      expects(!m.is_iterating() && !m.rehearsing(), "a checkpoint cannot be loaded inside an iteration or a rehearsal");
       m.content().states().expect_whole();
       m.content().expect_unpinned();
       if constexpr (is_manager<Model>) detail::older_check_of(m).wait();  // the last save may still remove generations

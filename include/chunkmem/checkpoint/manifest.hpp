@@ -180,7 +180,7 @@ inline void read_line(text_reader& text, std::string_view kind, manifest& found)
     found.divided.push_back({name, {}});
     while (text.has_word()) found.divided.back().extents.push_back(text.number<std::uint64_t>(text.word()));
   } else {
-    text.refuse("it says something that this version does not know");
+    text.refuse("it has an entry that this version does not know");
   }
   text.expect_end();
 }

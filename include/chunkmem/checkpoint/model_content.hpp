@@ -293,8 +293,8 @@ template <class Manager>
 template <class Manager>
 void prepare_to_save(Manager& m, bool waits = false)
 {
-  m.updates().gradients().expect_no_update("a checkpoint was to be made");
-  m.updates().gradients().expect_no_load("a checkpoint was to be made");
+  m.updates().gradients().expect_no_update("a checkpoint cannot be made");
+  m.updates().gradients().expect_no_load("a checkpoint cannot be made");
   detail::expect_between(m);
   if (!waits) m.updates().finish_updates();
   m.for_each_parameter([&](tensor_handle it, const tensor_info&) {

@@ -98,7 +98,7 @@ class model_save {
     plan_.rest.run = collective::word_of_first(ranks(), run);
     collective::all_or_none(ranks(), [&] {
       if (known != 0 && run != plan_.rest.run)
-        throw config_error{error_text{} << "chunkmem: ranks go on with other trainings: here run " << run
+        throw config_error{error_text{} << "chunkmem: ranks resume different trainings: here run " << run
                                         << ", rank 0 has " << plan_.rest.run
                                         << " (load the same checkpoint on every rank)"};
     });

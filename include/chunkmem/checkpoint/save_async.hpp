@@ -306,7 +306,7 @@ class background_write {
     }
     (*queue_)->close();
     join();
-    let_go();
+    detach();
   }
 
   /// @throws usage_error   this is a forked child. So for the next call
@@ -383,7 +383,7 @@ class background_write {
   /// Before bytes of this chunk change: they are written or copied, and pinned no more. None: all.
   void before_change(chunk_id chunk) noexcept
   {
-    if (chunk == chunk_id::none) return let_go();
+    if (chunk == chunk_id::none) return detach();
     if (!borrowed_.is_owner() || *borrowed_ == nullptr || !(*borrowed_)->has(chunk)) return;
     update(true);
     settle(chunk);
@@ -403,7 +403,7 @@ class background_write {
     is_lost ? (*borrowed_)->break_promises() : (*borrowed_)->keep_promises();
   }
   /// Stops reading and pinning bytes of the manager. Waits where the buffer is full.
-  void let_go() noexcept
+  void detach() noexcept
   {
     if (!borrowed_.is_owner() || *borrowed_ == nullptr) return;
     settle();
@@ -605,13 +605,13 @@ class started_model_save final : public started_save {
     })) {
     }
     writing_.join();
-    writing_.let_go();
+    writing_.detach();
   }
   void stop() noexcept
   {
     writing_.cancel();
     writing_.join();
-    writing_.let_go();
+    writing_.detach();
     saving_->close();
   }
 
@@ -633,7 +633,7 @@ class started_model_save final : public started_save {
 ///     const saved_generation saved = save.wait();  // throws what the save threw
 ///
 /// - That of a manager ends with this object too: then its error is lost.
-/// - Over ranks no generation comes of it without `wait`. Every rank makes the same calls, but for `let_go` and
+/// - Over ranks no generation comes of it without `wait`. Every rank makes the same calls, but for `detach` and
 ///   `most_buffered`, at the same places between its other calls.
 class pending_save {
  public:
@@ -652,16 +652,17 @@ class pending_save {
   /// Stops reading and pinning bytes of the model. Late updates that the save waits for are done; where one fails, the
   /// save does. Bytes that are not written yet are copied. Bytes that do not fit in the buffer are waited for. A load
   /// makes this call itself; an update does the same for its own chunks. Ranks do not talk in it.
-  void let_go() noexcept
+  void detach() noexcept
   {
-    if (save_ != nullptr) save_->writing().let_go();
+    if (save_ != nullptr) save_->writing().detach();
   }
+  [[deprecated("use detach")]] void let_go() noexcept { detach(); }
   /// The files are there, or failed: `wait` would not wait for a disk. No files are there while late updates wait that
   /// the save takes bytes behind: they are done by the next step, or by `wait`. Over ranks: those of all ranks, or one
   /// of them failed. One exchange of a word there. @throws comm_error
   [[nodiscard]] bool is_over() const
   {
-    expects(save_ != nullptr, "a pending save was asked for its end that was moved from");
+    expects(save_ != nullptr, "a pending save that was moved from was asked for its end");
     return save_->is_over();
   }
   /// The generation is there. Called again, it gives or throws the same.
@@ -678,7 +679,7 @@ class pending_save {
   /// The most copies that waited at once, on this rank.
   [[nodiscard]] bytes most_buffered() const
   {
-    expects(save_ != nullptr, "a pending save was asked for its copies that was moved from");
+    expects(save_ != nullptr, "a pending save that was moved from was asked for its copies");
     return bytes{save_->writing().queue().most_held()};
   }
 

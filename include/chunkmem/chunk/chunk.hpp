@@ -14,7 +14,7 @@ namespace chunkmem::inline v0 {
 /// Where the copies of a chunk lie and whether they may move. 16 bytes, and 8 for each tier.
 ///
 /// A tier is an index: `it.pins[tier::host]`. The device's copy is always valid: it is given up when another copy is
-/// written. Below, a chunk may keep frames without valid bytes: its next write-back goes there. A derived chunk has no
+/// written. Below, a chunk may keep frames without valid bytes: its next write-back goes there. A gathered chunk has no
 /// frames below the device: a mover makes its bytes from others. It is read on the device alone, and a write on the
 /// host says that its sources have changed.
 /// @code
@@ -26,7 +26,7 @@ namespace chunkmem::inline v0 {
 /// @endcode
 struct chunk {
   static constexpr frame_id nowhere = frame_id::none;
-  static constexpr frame_id elsewhere{UINT32_MAX - 1};  ///< the host frame of derived chunks
+  static constexpr frame_id elsewhere{UINT32_MAX - 1};  ///< the host frame of gathered chunks
 
   std::uint32_t frames = 1;                                ///< how many neighbours it takes in every tier
   per_tier<frame_id> first_frame = filled_tiers(nowhere);  ///< nowhere, elsewhere, or a frame of the tier
@@ -39,9 +39,9 @@ struct chunk {
 
   /// It takes frames there, whatever is in them.
   [[nodiscard]] constexpr bool has_frames(tier where) const noexcept { return first_frame[where] < elsewhere; }
-  /// Its bytes can be read there. For a derived chunk on the host: they can be made anew.
+  /// Its bytes can be read there. For a gathered chunk on the host: they can be made anew.
   [[nodiscard]] constexpr bool is_valid(tier where) const noexcept { return (bits & bit(where)) != 0; }
-  [[nodiscard]] constexpr bool is_derived() const noexcept { return first_frame[tier::host] == elsewhere; }
+  [[nodiscard]] constexpr bool is_gathered() const noexcept { return first_frame[tier::host] == elsewhere; }
 
   constexpr void put(tier where, frame_id first, bool valid) noexcept
   {

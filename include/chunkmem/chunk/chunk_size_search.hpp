@@ -23,7 +23,7 @@ struct frame_limits {
   bytes most{64_MiB};
 
   /// From the largest tensor of the body: at most 1.25 times that, or 64 MiB if that is larger; at least 1/64 of it, so
-  /// that no window of it is longer than 64 frames of its own list.
+  /// that no frame run of it is longer than 64 frames of its own list.
   /// @throws size_overflow
   [[nodiscard]] static frame_limits around(bytes largest_of_body)
   {

@@ -27,7 +27,7 @@ namespace chunkmem::inline v0 {
 ///
 /// Neighbours in the model become neighbours in a chunk, and nothing else does. Poor for bytes: up to a third of the
 /// chunks stays empty where `size_class_layout` fills them. What does not fit the rest of a chunk opens the next one;
-/// what is larger than a frame gets a window of frames for itself.
+/// what is larger than a frame gets a run of frames for itself.
 /// Source: PatrickStar's append order (Fang et al. 2021, arXiv 2108.05818). Cost: O(1) for each tensor.
 class append_layout {
  public:
@@ -188,7 +188,7 @@ class chunk_gaps {
 ///
 ///     manager<backend::host_arena, best_fit_layout> m{memory};
 ///
-/// Good where sizes vary. The rest of a window of several frames is filled too. Poor for neighbours: a small tensor may
+/// Good where sizes vary. The rest of a run of several frames is filled too. Poor for neighbours: a small tensor may
 /// land in a chunk that is used at quite another time.
 /// Source: best fit (Johnson 1973). Cost: O(log chunks) for each tensor.
 class best_fit_layout {

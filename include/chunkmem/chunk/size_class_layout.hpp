@@ -53,7 +53,7 @@ class first_fit_chunks {
   }
 
   /// The chunk `near`, if it has room; else the first chunk of one frame that has, counted as above; else a new one.
-  chunk_place place_apart_from_windows(std::uint64_t padded, std::uint32_t near)
+  chunk_place place_apart_from_frame_runs(std::uint64_t padded, std::uint32_t near)
   {
     if (near < chunks_.size()) {
       if (room_of(near) >= padded) return take(near, padded);
@@ -160,7 +160,7 @@ class first_fit_chunks {
   std::uint64_t changes_ = frame_size::never;
 };
 
-/// Large tensors first: windows for what is larger than a frame, then the body, and tiny tensors into what is left.
+/// Large tensors first: frame runs for what is larger than a frame, then the body, and tiny tensors into what is left.
 /// The default.
 ///
 ///     manager<backend::host_arena, size_class_layout> m{memory};
@@ -169,9 +169,9 @@ class first_fit_chunks {
 /// the order of declaration, where each tensor goes to the first chunk with room from that of its neighbour on, and by
 /// falling size; the order of declaration stays unless the other one saves frames. A tiny tensor (at most 1/64 of a
 /// frame) goes into the chunk of its neighbour, else into the first chunk of one frame with room. The rest of a long
-/// window, such as a vocabulary, takes no tiny tensors of other layers: each layer would need the whole window. Poor
-/// where a list has few frames: a frame of tiny tensors is then much of the list, and `best_fit_layout` wastes less.
-/// Source: first fit decreasing (Johnson 1973). Cost: O(n log n) for n tensors.
+/// frame run, such as a vocabulary, takes no tiny tensors of other layers: each layer would need the whole frame run.
+/// Poor where a list has few frames: a frame of tiny tensors is then much of the list, and `best_fit_layout` wastes
+/// less. Source: first fit decreasing (Johnson 1973). Cost: O(n log n) for n tensors.
 class size_class_layout {
  public:
   using policy_kind = layout_kind;
@@ -243,7 +243,7 @@ class size_class_layout {
     }
     near = 0;
     for (std::size_t index = 0; index < padded_.size(); ++index) {
-      if (is_tiny(padded_[index])) places[index] = chunks_.place_apart_from_windows(padded_[index], near);
+      if (is_tiny(padded_[index])) places[index] = chunks_.place_apart_from_frame_runs(padded_[index], near);
       near = places[index].chunk;
     }
   }

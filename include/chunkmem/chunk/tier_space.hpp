@@ -11,13 +11,14 @@
 
 namespace chunkmem::inline v0 {
 
-/// The free frames of a tier, handed out lowest first as windows of neighbours.
+/// The free frames of a tier, handed out lowest first as runs of neighbours.
 ///
 ///     frame_pool frames;
 ///     frames.reset(8);
 ///     if (const frame_id first = frames.lowest(3); first != frame_pool::none) frames.take(first, 3);
 ///
-/// Lowest first keeps the top of the arena free for leases. Cost: O(1) words for one frame; for a window O(free runs).
+/// Lowest first keeps the top of the arena free for leases. Cost: O(1) words for one frame; for a frame run O(free
+/// runs).
 class frame_pool {
  public:
   static constexpr frame_id none = frame_id::none;
@@ -35,7 +36,7 @@ class frame_pool {
   [[nodiscard]] std::uint32_t free_count() const noexcept { return free_count_; }
   [[nodiscard]] bool is_free(frame_id frame) const noexcept { return free_.contains(index_of(frame)); }
 
-  /// The first frame of the lowest free window of `count` frames, or none. Takes nothing.
+  /// The first frame of the lowest free run of `count` frames, or none. Takes nothing.
   [[nodiscard]] frame_id lowest(std::uint32_t count) const noexcept
   {
     std::uint32_t first = free_.first_from(0);
@@ -54,7 +55,7 @@ class frame_pool {
     return frame_id{first};
   }
 
-  /// The same from the other end: the first frame of the highest free window.
+  /// The same from the other end: the first frame of the highest free frame run.
   [[nodiscard]] frame_id highest(std::uint32_t count) const noexcept
   {
     std::uint32_t last = free_.last_before(frames_);
@@ -72,10 +73,10 @@ class frame_pool {
     return last == index_set::none ? none : frame_id{last + 1 - length};
   }
 
-  /// The highest free frame below `border`, or none.
-  [[nodiscard]] frame_id highest_below(std::uint32_t border) const noexcept
+  /// The highest free frame below `lease_limit`, or none.
+  [[nodiscard]] frame_id highest_below(std::uint32_t lease_limit) const noexcept
   {
-    return frame_id{free_.last_before(border < frames_ ? border : frames_)};
+    return frame_id{free_.last_before(lease_limit < frames_ ? lease_limit : frames_)};
   }
 
   [[nodiscard]] bool is_free(frame_id first, std::uint32_t count) const noexcept
@@ -85,14 +86,14 @@ class frame_pool {
     return true;
   }
 
-  /// @pre the window is free
+  /// @pre the frame run is free
   void take(frame_id first, std::uint32_t count) noexcept
   {
     for (std::uint32_t frame = index_of(first); frame < index_of(first) + count; ++frame) free_.erase(frame);
     free_count_ -= count;
   }
 
-  /// @pre the window is taken
+  /// @pre the frame run is taken
   void give(frame_id first, std::uint32_t count) noexcept
   {
     for (std::uint32_t frame = index_of(first); frame < index_of(first) + count; ++frame) free_.insert(frame);
@@ -113,7 +114,7 @@ class frame_pool {
 ///     order.reset(pool);
 ///     pool.give(frame, 1);
 ///     order.freed(frame, false, clock);
-///     const frame_id first = order.for_load(pool, border);
+///     const frame_id first = order.for_load(pool, lease_limit);
 ///
 /// - A load can start when its frame is free, so a load takes the frame that is free the longest.
 /// - A chunk without bytes takes the frame that became free last: older frames stay for loads. A frame whose bytes are
@@ -122,8 +123,8 @@ class frame_pool {
 /// - Of frames that were free from the beginning, the highest is the first. They are free since time 0.
 ///
 /// Buys: without this order `activation.planned_step_over_plan` is above 1.4, and its bound is 1.10.
-/// Cost: O(1). Of each kind at most 64 frames above the border are passed over; then a younger frame below it is taken,
-/// or the highest.
+/// Cost: O(1). Of each kind at most 64 frames above the lease limit are passed over; then a younger frame below it is
+/// taken, or the highest.
 class free_frame_order {
  public:
   /// All free frames were free from the beginning. O(frames)
@@ -151,36 +152,36 @@ class free_frame_order {
     return last;
   }
 
-  /// A free frame below `border` for a chunk that is loaded. None where there is none.
-  [[nodiscard]] frame_id for_load(const frame_pool& pool, std::uint32_t border) noexcept
+  /// A free frame below `lease_limit` for a chunk that is loaded. None where there is none.
+  [[nodiscard]] frame_id for_load(const frame_pool& pool, std::uint32_t lease_limit) noexcept
   {
-    const std::uint32_t first = find(pool, border, from_beginning, &link::after);
+    const std::uint32_t first = find(pool, lease_limit, from_beginning, &link::after);
     if (first != none) return frame_id{first};
-    const std::uint32_t left = find(pool, border, at_once, &link::after);
-    const std::uint32_t right = find(pool, border, after_use, &link::after);
-    if (left == none || right == none) return either(left, right, pool, border);
+    const std::uint32_t left = find(pool, lease_limit, at_once, &link::after);
+    const std::uint32_t right = find(pool, lease_limit, after_use, &link::after);
+    if (left == none || right == none) return either(left, right, pool, lease_limit);
     return frame_id{links_[left].time <= links_[right].time ? left : right};
   }
-  /// A free frame below `border` for a chunk without bytes. None where there is none.
-  [[nodiscard]] frame_id for_claim(const frame_pool& pool, std::uint32_t border) noexcept
+  /// A free frame below `lease_limit` for a chunk without bytes. None where there is none.
+  [[nodiscard]] frame_id for_claim(const frame_pool& pool, std::uint32_t lease_limit) noexcept
   {
-    const std::uint32_t last = find(pool, border, at_once, &link::before);
+    const std::uint32_t last = find(pool, lease_limit, at_once, &link::before);
     if (last != none) return frame_id{last};
-    return either(find(pool, border, from_beginning, &link::after), find(pool, border, after_use, &link::after), pool,
-                  border);
+    return either(find(pool, lease_limit, from_beginning, &link::after),
+                  find(pool, lease_limit, after_use, &link::after), pool, lease_limit);
   }
 
-  /// A run of free frames below `border`. Runs that begin at a multiple of their length come first, so that runs leave
-  /// no gaps. None where there is no run. O(frames)
+  /// A run of free frames below `lease_limit`. Runs that begin at a multiple of their length come first, so that runs
+  /// leave no gaps. None where there is no run. O(frames)
   /// @param loads   the run that is free the longest. False: the run that became free last, of those without a frame in
   ///   use; else the run that is free the longest
-  [[nodiscard]] frame_id run(const frame_pool& pool, std::uint32_t border, std::uint32_t count,
+  [[nodiscard]] frame_id run(const frame_pool& pool, std::uint32_t lease_limit, std::uint32_t count,
                              bool loads) const noexcept
   {
     frame_id best = frame_id::none;
     for (const std::uint32_t step : {count, 1U}) {
       std::uint64_t least = UINT64_MAX;
-      for (std::uint32_t first = 0; first + count <= std::min(border, frames_); first += step) {
+      for (std::uint32_t first = 0; first + count <= std::min(lease_limit, frames_); first += step) {
         if (!pool.is_free(frame_id{first}, count)) continue;
         std::uint64_t time = 0;
         bool in_use = false;
@@ -213,10 +214,10 @@ class free_frame_order {
   };
 
   [[nodiscard]] static frame_id either(std::uint32_t one, std::uint32_t other, const frame_pool& pool,
-                                       std::uint32_t border) noexcept
+                                       std::uint32_t lease_limit) noexcept
   {
     if (one != none) return frame_id{one};
-    return other != none ? frame_id{other} : pool.highest_below(border);
+    return other != none ? frame_id{other} : pool.highest_below(lease_limit);
   }
   void append(std::uint32_t frame, ring which, std::uint64_t now) noexcept
   {
@@ -233,8 +234,8 @@ class free_frame_order {
     links_[it.after].before = it.before;
     it = {};
   }
-  /// The first free frame of a ring below `border` in this direction. Frames that were taken since are unlinked.
-  [[nodiscard]] std::uint32_t find(const frame_pool& pool, std::uint32_t border, ring which,
+  /// The first free frame of a ring below `lease_limit` in this direction. Frames that were taken since are unlinked.
+  [[nodiscard]] std::uint32_t find(const frame_pool& pool, std::uint32_t lease_limit, ring which,
                                    std::uint32_t link::*direction) noexcept
   {
     const std::uint32_t end = frames_ + which;
@@ -243,7 +244,7 @@ class free_frame_order {
       const std::uint32_t next = links_[frame].*direction;
       if (!pool.is_free(frame_id{frame}))
         unlink(frame);
-      else if (frame < border)
+      else if (frame < lease_limit)
         return frame;
       else
         ++passed;

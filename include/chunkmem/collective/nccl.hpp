@@ -176,7 +176,7 @@ class nccl_session {
   {
     fail(of_number(what, fault));
     failure_.check();
-    throw internal_error{"a failure of NCCL was told and is not there"};
+    throw internal_error{"NCCL reported a failure that is not there"};
   }
   /// Ends the group with a failure, the control communicator, and the other groups of the device. The first failure
   /// counts. Does not wait. @threads any

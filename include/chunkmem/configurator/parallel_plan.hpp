@@ -248,7 +248,7 @@ inline void check_schedulable(const parallel_plan& plan)
     case schedule_kind::eager: return make_schedule(eager_one_f_one_b{}, shape, stop);
     case schedule_kind::interleaved: return make_schedule(interleaved{.parts = plan.parts}, shape, stop);
     case schedule_kind::two_versions:  // replicas have one set of gradients
-      return make_schedule(no_flush{.gradient_sets = plan.replicas == 1 ? 2U : 1U}, shape, stop);
+      return make_schedule(pipedream_2bw{.gradient_sets = plan.replicas == 1 ? 2U : 1U}, shape, stop);
     case schedule_kind::zb_h1: return make_schedule(zb_h1{}, shape, stop);
     case schedule_kind::zb_h2: return make_schedule(zb_h2{}, shape, stop);
     case schedule_kind::zb_v: return make_schedule(zb_v{.trials = 0}, shape, stop);

@@ -84,8 +84,8 @@ concept tuned_eviction =
       } noexcept;
     };
 
-/// An eviction policy that knows which frames leases will come down to: a chunk is placed below its border where it can
-/// be.
+/// An eviction policy that knows which frames leases will come down to: a chunk is placed below its lease limit where
+/// it can be.
 template <class Policy>
 concept bounded_eviction =
     eviction_policy<Policy> && requires(const Policy& policy, const eviction::candidate& item, access_index now) {
@@ -93,7 +93,7 @@ concept bounded_eviction =
         policy.gives_up(item)
       } noexcept -> std::same_as<bool>;
       {
-        policy.border(now)
+        policy.lease_limit(now)
       } noexcept -> std::same_as<std::uint32_t>;
     };
 

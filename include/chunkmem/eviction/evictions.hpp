@@ -386,7 +386,7 @@ static_assert(eviction_policy<belady>);
 /// The order of evictions while a plan of retention is carried out on a copy of the residency. Not a policy to name.
 ///
 ///     by_retention order;
-///     order.place_below(plan.borders);   // then as any eviction policy
+///     order.place_below(plan.lease_limits);   // then as any eviction policy
 ///
 /// A next use means here that the plan keeps the chunk until then. Chunks without a next use leave first, in the order
 /// in which they were released: each load then waits for the frame that is free the longest. Chunks with a next use
@@ -395,11 +395,12 @@ class by_retention {
  public:
   using policy_kind = eviction_kind;
   static constexpr std::string_view name = "by_retention";
-  static constexpr std::uint32_t no_border = UINT32_MAX;
+  static constexpr std::uint32_t no_lease_limit = UINT32_MAX;
 
-  /// @param borders   by access index: leases come down to this frame before a chunk that is loaded now leaves again.
+  /// @param lease_limits   by access index: leases come down to this frame before a chunk that is loaded now leaves
+  /// again.
   ///                  The array outlives its use
-  void place_below(std::span<const std::uint32_t> borders) noexcept { borders_ = borders; }
+  void place_below(std::span<const std::uint32_t> lease_limits) noexcept { lease_limits_ = lease_limits; }
 
   /// @param frames   by access index: the frame wanted for a chunk that is loaded now, or none. The array outlives its
   ///                 use
@@ -428,14 +429,14 @@ class by_retention {
   /// The plan does not keep the chunk.
   [[nodiscard]] bool gives_up(const candidate& item) const noexcept { return item.next_use == access_index::none; }
   /// A chunk that is loaded now must lie below this frame.
-  [[nodiscard]] std::uint32_t border(access_index now) const noexcept
+  [[nodiscard]] std::uint32_t lease_limit(access_index now) const noexcept
   {
-    return index_of(now) < borders_.size() ? borders_[index_of(now)] : no_border;
+    return index_of(now) < lease_limits_.size() ? lease_limits_[index_of(now)] : no_lease_limit;
   }
   /// The frame wanted for a chunk that is loaded now, or none.
   [[nodiscard]] std::uint32_t preferred(access_index now) const noexcept
   {
-    return index_of(now) < frames_.size() ? frames_[index_of(now)] : no_border;
+    return index_of(now) < frames_.size() ? frames_[index_of(now)] : no_lease_limit;
   }
   /// The first frame that is planned for the chunk that is used now, or none.
   [[nodiscard]] frame_id place(access_index now) const noexcept
@@ -454,7 +455,7 @@ class by_retention {
  private:
   lru given_up_;
   belady staying_;
-  std::span<const std::uint32_t> borders_;
+  std::span<const std::uint32_t> lease_limits_;
   std::span<const std::uint32_t> frames_;
   std::span<const std::uint32_t> places_;
   bool is_ordered_by_age_ = true;

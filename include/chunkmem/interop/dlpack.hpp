@@ -244,7 +244,7 @@ template <dlpack_managed Managed, pinned_element Element, class Engine>
     throw usage_error{"a pin of a rehearsal has no bytes to lend (ask the manager whether it is rehearsing)"};
   if (held.size() != extents.elements())
     throw usage_error{error_text{} << "chunkmem: a tensor of " << held.size()
-                                   << " elements was to be lent with a shape of " << extents.elements()
+                                   << " elements cannot be lent with a shape of " << extents.elements()
                                    << " (give the shape that it was declared with)"};
   const bool on_gpu = !Engine::host_addressable && place_of(known.kind) == memory_location::device;
   const DLDevice where{on_gpu ? kDLCUDA : kDLCPU, on_gpu ? how.device_id : 0};
@@ -434,7 +434,7 @@ void copy_of(const DLTensor& from, std::span<Element> to)
 {
   const std::uint64_t elements = detail::checked_elements(from, dtype_of<Element>);
   if (elements != to.size())
-    throw usage_error{error_text{} << "chunkmem: a DLPack tensor of " << elements << " elements was to be copied to "
+    throw usage_error{error_text{} << "chunkmem: a DLPack tensor of " << elements << " elements cannot be copied to "
                                    << std::uint64_t{to.size()} << " (give it the shape of its target)"};
   if (elements == 0) return;
   std::byte* out = std::as_writable_bytes(to).data();

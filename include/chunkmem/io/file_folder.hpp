@@ -224,21 +224,21 @@ void read_all(Reader& file, std::uint64_t offset, std::span<std::byte> room, std
 ///
 /// Use:
 ///
-///     whole_file file{folder, "table.tmp"};
+///     atomic_file file{folder, "table.tmp"};
 ///     file.write(content);
 ///     file.end("table.csv");
 ///     folder.sync();              // now the name survives a power cut
 template <file_folder Folder>
-class whole_file {
+class atomic_file {
  public:
   /// @param temporary   its name until it is whole
   /// @throws io_error   also where there is such a file: it stays
-  whole_file(Folder& folder, std::string_view temporary)
+  atomic_file(Folder& folder, std::string_view temporary)
       : folder_{folder}, temporary_{temporary}, file_{folder.create(temporary)}
   {
   }
-  whole_file(const whole_file&) = delete;
-  ~whole_file()
+  atomic_file(const atomic_file&) = delete;
+  ~atomic_file()
   {
     file_.reset();
     if (!is_whole_ && made_in_.is_here()) (void)folder_.remove(temporary_);

@@ -3,12 +3,12 @@
 
 #include <chunkmem/core/call_ref.hpp>
 #include <chunkmem/core/ids.hpp>
+#include <chunkmem/manager/control_block.hpp>
 #include <chunkmem/manager/engine.hpp>
 #include <chunkmem/manager/gathered_chunks.hpp>
 #include <chunkmem/manager/gradient_store.hpp>
 #include <chunkmem/manager/gradients.hpp>
 #include <chunkmem/manager/model_builder.hpp>
-#include <chunkmem/manager/owner_link.hpp>
 #include <chunkmem/manager/pin.hpp>
 #include <chunkmem/manager/registered_states.hpp>
 #include <chunkmem/manager/registry.hpp>
@@ -301,7 +301,7 @@ class basic_manager {
         "chunkmem: a captured step follows a plan: name a transfer policy that plans, such as transfer::lookahead");
     return guard_.within("capture", place_type{}, [&] {
       builder_.expect_ready();
-      expects(!rehearsing(), "a step was to be captured in a rehearsal");
+      expects(!rehearsing(), "a step cannot be captured in a rehearsal");
       return capture_step<Backend>(*link_, engine_.backend(), std::forward<Step>(step));
     });
   }
@@ -456,10 +456,10 @@ class basic_manager {
   {
     return guard_.within("gradient", from, [&] {
       const access_token held = weight.details();
-      expects(weight.is_of(link_.get()), "a gradient was asked for with a pin of another manager");
+      expects(weight.is_of(link_.get()), "a gradient was requested with a pin of another manager");
       refuse_without_gradients();
       engine_.tensors().expects_of(held.slot, engine_.tensors().is_value_of_parameter(held.slot),
-                                   "a gradient was asked for with a pin that holds no parameter");
+                                   "a gradient was requested with a pin that holds no parameter");
       using kind = std::conditional_t<std::is_void_v<Kind>, std::remove_const_t<Element>, Kind>;
       gradients_.template expect<kind>(held.slot, 1);
       weight.release();
@@ -539,7 +539,7 @@ class basic_manager {
   {
     guard_.within("drop_gradients", from, [&] {
       engine_.pending().finish();
-      engine_.gradients().expect_no_update("gradients were to be dropped");
+      engine_.gradients().expect_no_update("gradients cannot be dropped");
       if (engine_.tensors().parameters() > 0) builder_.expect_ready();
       gradients_.forget_step();
     });
@@ -552,7 +552,7 @@ class basic_manager {
   {
     guard_.within("drop_gradient", from, [&] {
       engine_.pending().finish();
-      engine_.gradients().expect_no_update("a gradient was to be dropped");
+      engine_.gradients().expect_no_update("a gradient cannot be dropped");
       engine_.gradients().forget_measure_of_all();
       updates_.consume_gradient(wanted);
     });
@@ -957,7 +957,7 @@ class basic_manager {
   void exchange_lists(list_id left, list_id right)
   try {
     expects(!rehearsing(), "lists cannot be exchanged in a rehearsal");
-    engine_.gradients().expect_no_update("lists were to be exchanged");
+    engine_.gradients().expect_no_update("lists cannot be exchanged");
     builder_.expect_ready();
     engine_.exchange(left, right);
     if (left != right && (left == gradient_list || right == gradient_list)) engine_.gradients().forget_gradients();

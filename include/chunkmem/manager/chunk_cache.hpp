@@ -191,7 +191,7 @@ class chunk_cache {
     chunk& chunk_state = table_[id];
     --chunk_state.pins[where];
     if (where == tier::device) {
-      if (chunk_state.pins[where] == 0) candidates_.let_go(id, chunk_state);
+      if (chunk_state.pins[where] == 0) candidates_.unpinned(id, chunk_state);
     } else if (writing) {
       --chunk_state.writers;
     }
@@ -310,18 +310,18 @@ class chunk_cache {
 
   /// Loads a chunk for the next iteration.
   /// @param first    the first of its frames, each of which is free or has a chunk that a plan gives up. None, for a
-  ///                 chunk of one frame: any such frame below `border`
+  ///                 chunk of one frame: any such frame below `lease_limit`
   /// @return         false where there are no such frames or the host does not have the bytes; nothing happened
   template <cache_mover Mover>
-  bool bring_early(chunk_id id, frame_id first, std::uint32_t border, access_index next_use, Mover& mover)
+  bool bring_early(chunk_id id, frame_id first, std::uint32_t lease_limit, access_index next_use, Mover& mover)
     requires bounded_eviction<Eviction>
   {
     chunk& chunk_state = table_[id];
     if (chunk_state.has_frames(tier::device) || chunk_state.live == 0) return false;
     if (!chunk_state.is_valid(tier::host) || chunk_state.writers > 0) return false;
     if (first == frame_pool::none && chunk_state.frames == 1)
-      first = make_expendable_room(1, border, UINT64_MAX, mover);
-    if (first == frame_pool::none || !clear_window(first, chunk_state.frames, id, mover)) return false;
+      first = make_expendable_room(1, lease_limit, UINT64_MAX, mover);
+    if (first == frame_pool::none || !clear_frame_run(first, chunk_state.frames, id, mover)) return false;
     occupy(id, first, true, mover);
     chunk_state.next_use = index_of(next_use);
     candidates_.arrive(id, chunk_state);
@@ -532,11 +532,11 @@ class chunk_cache {
     const tier_space& device = space(tier::device);
     frame_id first = frame_pool::none;
     if constexpr (bounded_eviction<Eviction>)
-      if (const std::uint32_t border = candidates_.border(now); orders_by_age()) {
-        if (const frame_id own = preferred_window(count, border, now, mover); own != frame_pool::none) return own;
-        first = free_order_.run(device.pool(), border, count, loads);
+      if (const std::uint32_t lease_limit = candidates_.lease_limit(now); orders_by_age()) {
+        if (const frame_id own = preferred_window(count, lease_limit, now, mover); own != frame_pool::none) return own;
+        first = free_order_.run(device.pool(), lease_limit, count, loads);
         if (first != frame_pool::none && loads && takes_given_up())
-          if (const frame_id older = make_expendable_room(count, border, free_order_.since(first, count), mover);
+          if (const frame_id older = make_expendable_room(count, lease_limit, free_order_.since(first, count), mover);
               older != frame_pool::none)
             return older;
       }
@@ -569,26 +569,26 @@ class chunk_cache {
     else
       return false;
   }
-  [[nodiscard]] frame_id free_frame_below(std::uint32_t border, bool loads) noexcept
+  [[nodiscard]] frame_id free_frame_below(std::uint32_t lease_limit, bool loads) noexcept
     requires bounded_eviction<Eviction>
   {
     const frame_pool& pool = space(tier::device).pool();
-    if (!orders_by_age()) return pool.highest_below(border);
-    return loads ? free_order_.for_load(pool, border) : free_order_.for_claim(pool, border);
+    if (!orders_by_age()) return pool.highest_below(lease_limit);
+    return loads ? free_order_.for_load(pool, lease_limit) : free_order_.for_claim(pool, lease_limit);
   }
 
-  /// A free frame for a chunk that has to lie below the border of its stay. Where none is free, a chunk below that the
-  /// plan gives up makes room; else any. Where frames are ordered by age, a load takes the frame of a chunk that was
-  /// given up before the free frame became free: the load then begins, and the write-back ends, before its use.
+  /// A free frame for a chunk that has to lie below the lease limit of its stay. Where none is free, a chunk below that
+  /// the plan gives up makes room; else any. Where frames are ordered by age, a load takes the frame of a chunk that
+  /// was given up before the free frame became free: the load then begins, and the write-back ends, before its use.
   template <cache_mover Mover>
   frame_id make_bounded_room(bool loads, access_index now, Mover& mover)
   {
     const frame_pool& pool = space(tier::device).pool();
-    const std::uint32_t border = candidates_.border(now);
-    if (const frame_id own = preferred_window(1, border, now, mover); own != frame_pool::none) return own;
-    if (const frame_id first = free_frame_below(border, loads); first != frame_pool::none) {
+    const std::uint32_t lease_limit = candidates_.lease_limit(now);
+    if (const frame_id own = preferred_window(1, lease_limit, now, mover); own != frame_pool::none) return own;
+    if (const frame_id first = free_frame_below(lease_limit, loads); first != frame_pool::none) {
       if (!loads || !takes_given_up()) return first;
-      const frame_id older = make_expendable_room(1, border, free_order_.since(first, 1), mover);
+      const frame_id older = make_expendable_room(1, lease_limit, free_order_.since(first, 1), mover);
       return older != frame_pool::none ? older : first;
     }
     chunk_id victim = chunk_id::none;
@@ -596,7 +596,7 @@ class chunk_cache {
     candidates_.rank(now, table_.all(), [&](chunk_id id) {
       const bool expendable = candidates_.gives_up(id);
       if (victim == chunk_id::none) victim = id;
-      if (expendable && index_of(table_[id].first_frame[tier::device]) < border) below = id;
+      if (expendable && index_of(table_[id].first_frame[tier::device]) < lease_limit) below = id;
       return below != chunk_id::none || !expendable;
     });
     if (below == chunk_id::none) {
@@ -610,25 +610,25 @@ class chunk_cache {
 
   /// The frames that the plan would like for a chunk that comes now, free now; none where they cannot be cleared.
   template <cache_mover Mover>
-  frame_id preferred_window(std::uint32_t count, std::uint32_t border, access_index now, Mover& mover)
+  frame_id preferred_window(std::uint32_t count, std::uint32_t lease_limit, access_index now, Mover& mover)
   {
     const frame_id own{candidates_.policy().preferred(now)};
-    const bool is_below = index_of(own) < border && count <= border - index_of(own);
-    return is_below && clear_window(own, count, chunk_id::none, mover) ? own : frame_pool::none;
+    const bool is_below = index_of(own) < lease_limit && count <= lease_limit - index_of(own);
+    return is_below && clear_frame_run(own, count, chunk_id::none, mover) ? own : frame_pool::none;
   }
 
-  /// The first frame, below `border`, of the chunk of `count` frames that the plan gives up and that was let go of
+  /// The first frame, below `lease_limit`, of the chunk of `count` frames that the plan gives up and that was let go of
   /// first, if that was before this time. Of several frames only a gathered chunk counts: it leaves without a copy.
   /// Where there is none, none, and nothing was evicted.
   template <cache_mover Mover>
-  frame_id make_expendable_room(std::uint32_t count, std::uint32_t border, std::uint64_t before, Mover& mover)
+  frame_id make_expendable_room(std::uint32_t count, std::uint32_t lease_limit, std::uint64_t before, Mover& mover)
   {
     chunk_id victim = chunk_id::none;
     candidates_.rank(access_index::none, table_.all(), [&](chunk_id id) {
       if (!candidates_.gives_up(id) || candidates_.released(id) >= before) return true;
       const chunk& chunk_state = table_[id];
-      const bool is_below = index_of(chunk_state.first_frame[tier::device]) + count <= border;
-      const bool may_go = chunk_state.frames == count && (count == 1 || chunk_state.is_derived());
+      const bool is_below = index_of(chunk_state.first_frame[tier::device]) + count <= lease_limit;
+      const bool may_go = chunk_state.frames == count && (count == 1 || chunk_state.is_gathered());
       if (may_go && is_below && can_leave(chunk_state)) victim = id;
       return victim != chunk_id::none;
     });
@@ -647,7 +647,7 @@ class chunk_cache {
     const frame_id own = candidates_.policy().place(now);
     if (own == frame_pool::none || own == chunk_state.first_frame[tier::device]) return frame_pool::none;
     if (chunk_state.has_frames(tier::device) && !can_leave_now(chunk_state)) return frame_pool::none;
-    if (!clear_window(own, chunk_state.frames, id, mover)) return frame_pool::none;
+    if (!clear_frame_run(own, chunk_state.frames, id, mover)) return frame_pool::none;
     if (chunk_state.has_frames(tier::device) && !leaves(id, mover)) return frame_pool::none;
     return own;
   }
@@ -656,7 +656,7 @@ class chunk_cache {
   /// @return   the frames are free, if need be after chunks left them that the plan gives up; else nothing
   ///           happened, but where the host had room for some of these chunks alone
   template <cache_mover Mover>
-  bool clear_window(frame_id first, std::uint32_t count, chunk_id coming, Mover& mover)
+  bool clear_frame_run(frame_id first, std::uint32_t count, chunk_id coming, Mover& mover)
   {
     const tier_space& device = space(tier::device);
     if (index_of(first) >= device.frames() || count > device.frames() - index_of(first)) return false;

@@ -18,11 +18,11 @@ namespace chunkmem::inline v0 {
 
 struct mover_kind {};
 
-/// Fills a chunk's frames from its host window, and the other way: a copy by default, a gather where a chunk is
+/// Fills a chunk's frames from its host frames, and the other way: a copy by default, a gather where a chunk is
 /// sharded.
 ///
 /// Laws: both enqueue on `stream` alone and return; they throw `device_error` with nothing enqueued; `take` after
-/// `bring` leaves the host window as it was. Taken bytes come back by the next `bring`; bytes outside of the window
+/// `bring` leaves the host frames as it was. Taken bytes come back by the next `bring`; bytes outside of the frame run
 /// stay as they were.
 template <class Mover, class Backend>
 concept chunk_mover =
@@ -51,20 +51,20 @@ struct copy_mover {
   }
 };
 
-/// A run of bytes of this rank's share of a derived chunk: where it is kept, and its place in the whole.
+/// A run of bytes of this rank's share of a gathered chunk: where it is kept, and its place in the whole.
 ///
 ///     for (const chunk_share& it : shares.of(whole)) std::cout << it.size << " B from byte " << it.begin << '\n';
 struct chunk_share {
-  chunk_id whole{0};         ///< the derived chunk
+  chunk_id whole{0};         ///< the gathered chunk
   chunk_id chunk{0};         ///< that keeps these bytes
   std::uint64_t offset = 0;  ///< in it [bytes]
-  std::uint64_t begin = 0;   ///< in the derived chunk [bytes]
+  std::uint64_t begin = 0;   ///< in the gathered chunk [bytes]
   std::uint64_t size = 0;    ///< [bytes]
 
   [[nodiscard]] constexpr bool operator==(const chunk_share&) const noexcept = default;
 };
 
-/// This rank's shares of all derived chunks.
+/// This rank's shares of all gathered chunks.
 ///
 ///     const chunk_shares shares = gathered.shares(tensors);
 ///     for (const chunk_share& run : shares.of(whole)) copy(run);

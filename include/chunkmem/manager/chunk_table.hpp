@@ -108,16 +108,16 @@ class chunk_table {
 
 /// Tells an eviction policy which chunks may leave the device, and only when a victim is needed.
 ///
-/// An access marks its chunk (`touch`, `let_go`, `arrive`). `victim` and `rank` first tell the policy about the marked
-/// chunks, in the order in which they were let go of. So a resident access costs a test and a stamp, whatever the
-/// policy does, and a key never changes inside the policy's set. A chunk is a candidate while it is on the device
+/// An access marks its chunk (`touch`, `unpinned`, `arrive`). `victim` and `rank` first tell the policy about the
+/// marked chunks, in the order in which they were let go of. So a resident access costs a test and a stamp, whatever
+/// the policy does, and a key never changes inside the policy's set. A chunk is a candidate while it is on the device
 /// without pins. Cost: O(1) for an access; a decision adds O(m log m) for the m chunks touched since the last one.
 /// Memory: 57 bytes for each chunk.
 /// @code
 /// candidate_set<eviction::lru> candidates{{}};
 /// candidates.reset(chunks);
 /// candidates.tell(record, all_chunks);       // the policy starts over with what is on the device
-/// candidates.let_go(at, all_chunks[at]);     // its last pin ended
+/// candidates.unpinned(at, all_chunks[at]);     // its last pin ended
 /// const chunk_id leaves = candidates.victim(now, all_chunks);
 /// @endcode
 template <eviction_policy Eviction>
@@ -180,7 +180,7 @@ class candidate_set {
   }
 
   /// The same, and it was let go of now.
-  void let_go(chunk_id id, chunk& chunk_state) noexcept
+  void unpinned(chunk_id id, chunk& chunk_state) noexcept
   {
     released_[index_of(id)] = ++clock_;
     touch(id, chunk_state);
@@ -189,7 +189,7 @@ class candidate_set {
   /// The same, and it came to the device now.
   void arrive(chunk_id id, chunk& chunk_state) noexcept
   {
-    let_go(id, chunk_state);
+    unpinned(id, chunk_state);
     arrived_[index_of(id)] = clock_;
   }
 
@@ -246,10 +246,10 @@ class candidate_set {
   {
     return policy_.gives_up(entered_[index_of(id)]);
   }
-  [[nodiscard]] std::uint32_t border(access_index now) const noexcept
+  [[nodiscard]] std::uint32_t lease_limit(access_index now) const noexcept
     requires bounded_eviction<Eviction>
   {
-    return policy_.border(now);
+    return policy_.lease_limit(now);
   }
   [[nodiscard]] Eviction& policy() noexcept { return policy_; }
   [[nodiscard]] const Eviction& policy() const noexcept { return policy_; }

@@ -23,7 +23,7 @@ using compiled_manager = manager<backend::host_arena>;
 
 namespace detail {
 using compiled_builder =
-    model_builder<compiled_manager::engine_type, size_class_layout, placement::host_first, gradient::separate>;
+    model_builder<compiled_manager::engine_type, size_class_layout, placement::optimizer_on_host, gradient::separate>;
 }
 
 extern template class chunk_cache<eviction::belady>;
@@ -35,13 +35,13 @@ extern template class copy_engine<backend::host_arena, copy_mover, trace::null_s
 extern template class schedule<eviction::belady, transfer::lookahead, compiled_manager::engine_type::copies_type>;
 extern template class engine<backend::host_arena, training_rules, eviction::belady, transfer::lookahead, copy_mover,
                              trace::null_sink, checks::none>;
-extern template class model_builder<compiled_manager::engine_type, size_class_layout, placement::host_first,
+extern template class model_builder<compiled_manager::engine_type, size_class_layout, placement::optimizer_on_host,
                                     gradient::separate>;
 extern template class gradient_store<compiled_manager::engine_type, detail::compiled_builder>;
 extern template class update_session<compiled_manager::engine_type, detail::compiled_builder>;
 extern template class content_session<compiled_manager::engine_type, detail::compiled_builder>;
 extern template class basic_manager<backend::host_arena, training_rules, size_class_layout, eviction::belady,
-                                    placement::host_first, gradient::separate, transfer::lookahead, copy_mover,
+                                    placement::optimizer_on_host, gradient::separate, transfer::lookahead, copy_mover,
                                     trace::null_sink, checks::none>;
 
 }  // namespace chunkmem::inline v0

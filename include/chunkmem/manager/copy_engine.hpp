@@ -172,7 +172,7 @@ class copy_engine {
   /// Copies of this chunk move so many bytes from now on, its first ones.
   void set_used(chunk_id id, std::uint64_t size) noexcept { used_[index_of(id)] = size; }
   [[nodiscard]] std::uint64_t used(chunk_id id) const noexcept { return used_[index_of(id)]; }
-  /// What derived chunks are made of, and where the chunks lie that hold it, which must outlive this.
+  /// What gathered chunks are made of, and where the chunks lie that hold it, which must outlive this.
   void derive(chunk_shares shares, const chunk_table& places) noexcept
   {
     shares_ = std::move(shares);
@@ -266,13 +266,13 @@ class copy_engine {
     poison(where, first, count);
   }
 
-  /// Over the link between two neighbouring tiers; a derived chunk is made from its shares instead.
+  /// Over the link between two neighbouring tiers; a gathered chunk is made from its shares instead.
   /// @pre the chunk has frames in both
   void copy(chunk_id id, const chunk& chunk_state, tier from, tier to)
   {
     const std::uint64_t begin = time();
     const bool is_load = to < from;
-    if (is_load && chunk_state.is_derived())
+    if (is_load && chunk_state.is_gathered())
       make_whole(id, chunk_state.first_frame[to]);
     else
       copy_frames(id, {from, chunk_state.first_frame[from]}, {to, chunk_state.first_frame[to]});
@@ -419,7 +419,7 @@ class copy_engine {
   {
     const agent stream = mover_.worker_of_shares();
     const chunk& parent = (*places_)[share.chunk];
-    expects(parent.live > 0, "a derived chunk was used before its share was filled");
+    expects(parent.live > 0, "a gathered chunk was used before its share was filled");
     const tier where = parent.has_frames(tier::device) ? tier::device : tier::host;
     const frame_id frame = parent.first_frame[where];
     frame_hazards& from = hazards_at(where, frame);

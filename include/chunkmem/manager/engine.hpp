@@ -149,7 +149,7 @@ class engine {
     ensure_arenas();
     give([this](slot_id id, bytes) {
       tensors_.expects_of(id, tensors_[id].state == tensor_state::free && tensors_[id].pins == 0,
-                          "a tensor was to have another size while it holds bytes (drop it before)");
+                          "a tensor cannot have another size while it holds bytes (drop it before)");
     });
     give([this](slot_id id, bytes size) {
       tensors_[id].size = size.count();
@@ -280,8 +280,8 @@ class engine {
     const chunk_id position = tensors_.chunk_of(id);
     copies_.sum(position, chunks_[position], label, how);
   }
-  /// The chunk of this slot, that has a window on the host too, is made from shares of all ranks now. @pre a pin of a
-  /// write keeps it on the device
+  /// The chunk of this slot, that has a frame run on the host too, is made from shares of all ranks now. @pre a pin of
+  /// a write keeps it on the device
   void gather_over_ranks(slot_id id)
   {
     const chunk_id position = tensors_.chunk_of(id);
@@ -437,13 +437,13 @@ class engine {
   void expect_masters_stay_true(list_id left, list_id right) const
   {
     expects(left != gradient_list && right != gradient_list,
-            "weights with masters were to be exchanged with their gradients");
+            "weights with masters cannot be exchanged with their gradients");
     expects(!gradients_.places().is_enabled(),
-            "weights with masters were to be exchanged under gradient::in_place (use separate)");
+            "weights with masters cannot be exchanged under gradient::in_place (use separate)");
     for (const slot_id each : ids<slot_id>(tensors_.parameters())) {
       const slot_id master = tensors_.master_of(each);
       tensors_.expects_of(each, master == slot_id::none || tensors_[master].state != tensor_state::free,
-                          "weights were to be exchanged with another list before their masters are made (the begin of "
+                          "weights cannot be exchanged with another list before their masters are made (the begin of "
                           "an iteration makes them)");
     }
   }
@@ -626,7 +626,7 @@ class engine {
   {
     const chunk& parent = chunks_[slot_state.chunk];
     const bool device = place_of(kind) == memory_location::device;
-    if (!device && parent.is_derived()) return &derived_host_copy_;
+    if (!device && parent.is_gathered()) return &gathered_host_copy_;
     const tier where = device ? tier::device : tier::host;
     const frame_id first = parent.first_frame[where];
     frame_hazards& frame = copies_.hazards_at(where, first);
@@ -659,7 +659,7 @@ class engine {
     const bool device = place_of(kind) == memory_location::device;
     tensors_.expects_of(id, device || parent.pins[tier::host] < UINT16_MAX,
                         "its chunk has 65535 pins on the host (release some)");
-    tensors_.expects_of(id, !(device && writing && parent.is_derived()),
+    tensors_.expects_of(id, !(device && writing && parent.is_gathered()),
                         "a tensor that is gathered was written on the device: it is made of shares, so write those");
     const bool clash = device ? parent.writers > 0 || (writing && parent.pins[tier::host] > 0)
                               : parent.pins[tier::device] > 0 && (writing || !parent.is_valid(tier::host));
@@ -702,7 +702,7 @@ class engine {
   }
   [[nodiscard]] bool has_content(const access_token& it) const noexcept
   {
-    return it.data != nullptr && it.data != &derived_host_copy_ && !rehearsal_.made(it.serial);
+    return it.data != nullptr && it.data != &gathered_host_copy_ && !rehearsal_.made(it.serial);
   }
 
   /// What nobody holds, wherever there is a valid copy, is what it was.
@@ -752,7 +752,7 @@ class engine {
   external_memory_monitor external_memory_;
   error_annotator annotator_;
   watch_type watch_;
-  std::byte derived_host_copy_{};  // what a pin on the host of a derived chunk points to: there is nothing to read
+  std::byte gathered_host_copy_{};  // what a pin on the host of a gathered chunk points to: there is nothing to read
   bool ready_ = false;
   arena_set<Backend> arenas_;  // the last: its end waits for the agents, which use all others
 };

@@ -92,7 +92,7 @@ class gathered_chunks {
   void expect_unpinned(const registry& tensors, list_id left, list_id right) const
   {
     for_each_pair(tensors, left, right, [&](slot_id a, slot_id b) {
-      expects(tensors[a].pins + tensors[b].pins == 0, "a list was to be exchanged while a tensor made of it is pinned");
+      expects(tensors[a].pins + tensors[b].pins == 0, "a list cannot be exchanged while a tensor made of it is pinned");
     });
   }
   /// @pre `tensors` is sealed

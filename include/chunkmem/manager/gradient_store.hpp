@@ -54,7 +54,7 @@ class change_watch {
   {
     expects(
         before_ == nullptr,
-        "two saves were to take bytes of one manager from where they lie (wait for the first, or call its let_go())");
+        "two saves cannot take bytes of one manager from where they lie (wait for the first, or call its detach())");
     before_ = before;
     updating_ = during;
     who_ = context;
@@ -92,7 +92,7 @@ class gradient_store {
   using states = typename Engine::states;
 
   /// All of them outlive this. @param link   of the pins that it takes
-  gradient_store(Engine& engine, Builder& builder, owner_link<Engine>& link) noexcept
+  gradient_store(Engine& engine, Builder& builder, control_block<Engine>& link) noexcept
       : engine_{&engine}, builder_{&builder}, link_{&link}
   {
   }
@@ -113,10 +113,10 @@ class gradient_store {
     const registry& tensors = engine_->tensors();
     if (const dtype own = tensors.gradient_type(value_slot); own != dtype_of<Element>) [[unlikely]]
       throw usage_error{error_text{} << "chunkmem: " << tensors.label(value_slot)
-                                     << ": a gradient was asked for with an element type that is not its own: "
+                                     << ": a gradient was requested with an element type that is not its own: "
                                      << name_of(dtype_of<Element>) << ", and it is of " << name_of(own)
                                      << " (name that type, as in m.gradient<float>(...))"};
-    engine_->gradients().expect_no_update("a gradient was asked for");
+    engine_->gradients().expect_no_update("a gradient was requested");
     named().expect_open(engine_->gradients().done(value_slot), [&] { return tensors.label(value_slot); });
     if (tensors[tensors.gradient_of(value_slot)].pins == 0)
       engine_->expect_written(value_slot, "a gradient was opened again");
@@ -145,7 +145,7 @@ class gradient_store {
   {
     engine_->pending().finish();
     if (is_fresh(value_slot)) expect_place(value_slot, 0);
-    engine_->gradients().expect_no_update("a gradient was to be changed");
+    engine_->gradients().expect_no_update("a gradient cannot be changed");
     return open(value_slot, kind, stream, false);
   }
 
@@ -234,10 +234,10 @@ class gradient_store {
     if (state_in(master) == tensor_state::free) return;
     tell_of_change(master);  // which goes
     tensors.expects_of(slot, !engine_->schedule().is_inside(),
-                       "a 16-bit weight was to be written inside an iteration: its update comes from its master (write "
+                       "a 16-bit weight cannot be written inside an iteration: its update comes from its master (write "
                        "it between iterations)");
     tensors.expects_of(slot, tensors[master].pins == 0,
-                       "a weight was to be written while its master is pinned: release it first");
+                       "a weight cannot be written while its master is pinned: release it first");
   }
   /// It did: the master is not that of this weight any more.
   void note_written(slot_id slot)
@@ -351,7 +351,7 @@ class gradient_store {
 
   Engine* engine_;
   Builder* builder_;
-  owner_link<Engine>* link_;
+  control_block<Engine>* link_;
   change_watch changes_;
   checks::micro_batch_watch micro_batches_;  // with checks
   bool wants_masters_ = true;

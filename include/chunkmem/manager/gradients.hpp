@@ -90,7 +90,7 @@ class micro_batch_ledger {
     if (is_open(done)) [[likely]]
       return;
     error_text text;
-    text << "chunkmem: " << label() << ": a gradient was asked for after gradient_done";
+    text << "chunkmem: " << label() << ": a gradient was requested after gradient_done";
     if (is_now(done))
       text << ", in micro-batch " << (moment() & 0xffffU) << " of " << expected_
            << " (call gradient_done behind its last write; for several passes that add up, begin the iteration with as "
@@ -323,10 +323,10 @@ class gradient_places {
     for (const slot_id each : values()) {
       if (!is_lent(each)) continue;
       expects(left != gradient_list && right != gradient_list,
-              "the gradient list was to be exchanged under gradient::in_place");
+              "the gradient list cannot be exchanged under gradient::in_place");
       expects(tensors[each].state != tensor_state::gradient &&
                   tensors[tensors.gradient_of(each)].state == tensor_state::free,
-              "a list was to be exchanged while gradients lie in their weights: take the step first");
+              "a list cannot be exchanged while gradients lie in their weights: take the step first");
     }
   }
   /// The values changed places with another list: gradients go with them. @pre nothing of them is in use

@@ -86,7 +86,7 @@ class policy_retention {
   {
     seen_.clear();
     seen_.retained_until.assign(record.size(), access_record::never);
-    seen_.borders.assign(record.size(), UINT32_MAX);
+    seen_.lease_limits.assign(record.size(), UINT32_MAX);
     seen_.first_use.assign(chunks, access_record::never);
     first_break_.assign(chunks, access_record::never);
     next_break_.assign(chunks, access_record::never);

@@ -22,7 +22,7 @@ template <class Backend, class... Policies>
 using manager_among = basic_manager<
     Backend, pick_policy<rules_kind, training_rules, Policies...>,
     pick_policy<layout_kind, size_class_layout, Policies...>, pick_policy<eviction_kind, eviction::belady, Policies...>,
-    pick_policy<placement_kind, placement::host_first, Policies...>,
+    pick_policy<placement_kind, placement::optimizer_on_host, Policies...>,
     pick_policy<gradient_kind, gradient::separate, Policies...>,
     pick_policy<transfer_kind, transfer::lookahead, Policies...>, pick_policy<mover_kind, copy_mover, Policies...>,
     pick_policy<sink_kind, trace::null_sink, Policies...>, pick_policy<checks_kind, checks::none, Policies...>>;
@@ -53,7 +53,7 @@ consteval bool has_hooks()
                 "leave(candidate) noexcept, victim(access_index) noexcept -> chunk_id, on_profile(access_record) "
                 "(docs/policies/eviction.md)");
   static_assert(
-      placement_policy<pick_policy<placement_kind, placement::host_first, Policies...>>,
+      placement_policy<pick_policy<placement_kind, placement::optimizer_on_host, Policies...>>,
       "chunkmem: a placement lacks its hook: preferred_tier(role, bytes) const -> tier (docs/policies/placement.md)");
   static_assert(gradient_policy<pick_policy<gradient_kind, gradient::separate, Policies...>>,
                 "chunkmem: a gradient policy lacks a hook: type_for(dtype) const -> dtype, takes_slot() const -> bool "

@@ -24,7 +24,7 @@ namespace chunkmem::inline v0 {
 
 /// The tier in which the optimizer states of each parameter live, by the placement policy and by measured leases.
 ///
-///     state_tiers<placement::host_first> tiers{{}};
+///     state_tiers<placement::optimizer_on_host> tiers{{}};
 ///     tiers.reset(tensors, 1_MiB, 64_MiB);
 ///     const tier where = tiers.preferred_tier(weight);
 ///
@@ -39,8 +39,8 @@ class state_tiers {
 
   [[nodiscard]] const Placement& policy() const noexcept { return policy_; }
   [[nodiscard]] tier preferred_tier(slot_id value_slot) const noexcept { return tiers_[index_of(value_slot)]; }
-  /// The highest tide that tiers were given by, and whether it is that of a whole iteration.
-  [[nodiscard]] bytes tide() const noexcept { return tide_; }
+  /// The peak of leases that tiers were given by, and whether it is that of a whole iteration.
+  [[nodiscard]] bytes peak_leased() const noexcept { return peak_leased_; }
   [[nodiscard]] bool is_measured() const noexcept { return measured_; }
 
   [[nodiscard]] bool is_ready() const noexcept { return ready_; }
@@ -59,22 +59,24 @@ class state_tiers {
   }
 
   /// An iteration leased that much at once.
-  void measured(bytes tide) noexcept
+  void measured(bytes peak_leased) noexcept
   {
-    tide_ = std::max(tide_, tide);
+    peak_leased_ = std::max(peak_leased_, peak_leased);
     measured_ = true;
   }
 
   /// Puts back the tiers and what was measured, unless `keep()` was called: for calls that may be refused.
   class trial {
    public:
-    explicit trial(state_tiers& of) : of_{of}, tiers_{of.tiers_}, tide_{of.tide_}, measured_{of.measured_} {}
+    explicit trial(state_tiers& of) : of_{of}, tiers_{of.tiers_}, peak_leased_{of.peak_leased_}, measured_{of.measured_}
+    {
+    }
     trial(const trial&) = delete;
     ~trial()
     {
       if (is_kept_) return;
       std::swap(of_.tiers_, tiers_);
-      of_.tide_ = tide_;
+      of_.peak_leased_ = peak_leased_;
       of_.measured_ = measured_;
     }
     void keep() noexcept { is_kept_ = true; }
@@ -82,7 +84,7 @@ class state_tiers {
    private:
     state_tiers& of_;
     sequence<tier> tiers_;
-    bytes tide_;
+    bytes peak_leased_;
     bool measured_;
     bool is_kept_ = false;
   };
@@ -108,7 +110,7 @@ class state_tiers {
       return false;
     else {
       fresh_.assign(tiers_.size(), tier::host);
-      policy_.assign({device, working_, tide_, measured_, states_, chunks_}, fresh_);
+      policy_.assign({device, working_, peak_leased_, measured_, states_, chunks_}, fresh_);
       std::swap(tiers_, fresh_);
       return tiers_ != fresh_;
     }
@@ -132,7 +134,7 @@ class state_tiers {
   sequence<bytes> states_;
   sequence<std::uint32_t> chunks_;  // of values, by value slot
   bytes working_;
-  bytes tide_;
+  bytes peak_leased_;
   bool measured_ = false;
   bool ready_ = false;
 };
@@ -140,7 +142,7 @@ class state_tiers {
 /// Decides where the tensors of a model lie: how large chunks are, which chunk holds what, and which tier states live
 /// in.
 ///
-///     model_places<append_layout, placement::host_first> places{{}, {}};
+///     model_places<append_layout, placement::optimizer_on_host> places{{}, {}};
 ///     const bytes frame = places.seal(tensors, 1_MiB, 64_MiB);
 ///
 /// `seal` places everything in the order of declaration; `order_by_first_use` places it again as a rehearsed step uses
@@ -351,7 +353,7 @@ class model_builder {
   {
     if constexpr (state_tiers_type::is_profiled) {
       const bytes seen{engine_->chunks().space(tier::device).most_leased()};
-      if (engine_->snapshot().iterations == 0 || (tiers().is_measured() && seen <= tiers().tide())) return;
+      if (engine_->snapshot().iterations == 0 || (tiers().is_measured() && seen <= tiers().peak_leased())) return;
       measured(seen);
       assign_tiers();
     }

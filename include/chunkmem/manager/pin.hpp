@@ -2,8 +2,8 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/manager/control_block.hpp>
 #include <chunkmem/manager/engine.hpp>
-#include <chunkmem/manager/owner_link.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 
 #include <cstddef>
@@ -47,7 +47,7 @@ class pin : public holder<Engine, access_token> {
   using element_type = Element;
   pin() = default;
   template <class Take>
-  [[gnu::always_inline]] pin(owner_link<Engine>* link, Take take) : holder<Engine, access_token>{link, take}
+  [[gnu::always_inline]] pin(control_block<Engine>* link, Take take) : holder<Engine, access_token>{link, take}
   {
   }
   /// A writable pin that is only read from here on. The manager still counts the access as a write.
@@ -84,7 +84,7 @@ class pin : public holder<Engine, access_token> {
     requires std::is_const_v<Element>
   {
     expects(writes(access_of(this->held().kind)),
-            "a pin that was acquired with access::read was to be written (acquire it with access::read_write or "
+            "a pin that was acquired with access::read cannot be written (acquire it with access::read_write or "
             "access::write)");
     return span_of<mutable_element>();
   }
@@ -108,7 +108,7 @@ class pin : public holder<Engine, access_token> {
 
   /// The tensor's slot, for the manager.
   [[nodiscard]] const access_token& details() const { return this->held(); }
-  [[nodiscard]] bool is_of(const owner_link<Engine>* manager) const noexcept { return this->link() == manager; }
+  [[nodiscard]] bool is_of(const control_block<Engine>* manager) const noexcept { return this->link() == manager; }
 
  private:
   template <class Other>

@@ -213,7 +213,7 @@ class registry {
     expects(sealed_, "tensors can be placed again only after the manager was sealed");
     expects(first_use.size() == table_.slots.size(), "placing by use needs one number for each slot");
     for (const slot& slot_state : table_.slots)
-      expects(slot_state.pins == 0, "tensors were to be placed again while a pin holds one");
+      expects(slot_state.pins == 0, "tensors cannot be placed again while a pin holds one");
     place_in_order(first_use, prototype, frame);
   }
 
@@ -319,7 +319,7 @@ class registry {
     return all;
   }
   /// Frames of the largest chunk, at least 1.
-  [[nodiscard]] std::uint32_t longest_window() const noexcept
+  [[nodiscard]] std::uint32_t longest_frame_run() const noexcept
   {
     std::uint32_t longest = 1;
     for (const std::uint32_t frames : table_.frames_of_chunk) longest = std::max(longest, frames);
@@ -359,13 +359,13 @@ class registry {
     expects(index_of(left) < lists() && index_of(right) < lists(), "a list that this manager does not have");
     for (std::uint32_t id = 0; id < tensors(); ++id)
       expects(tensors_[id].part != role::parameter || type_in(tensor_id{id}, left) == type_in(tensor_id{id}, right),
-              "lists of two element types were to be exchanged");
+              "lists of two element types cannot be exchanged");
     for (std::uint32_t index = 0; index < parameters_; ++index) {
       const slot& first = (*this)[slot_of(left, index)];
       const slot& second = (*this)[slot_of(right, index)];
-      expects(first.pins + second.pins == 0, "a list was to be exchanged while a pin holds it");
+      expects(first.pins + second.pins == 0, "a list cannot be exchanged while a pin holds it");
       expects((first.chunk == chunk_id::none) == (second.chunk == chunk_id::none),
-              "a master list was to be exchanged with a list that has more parameters");
+              "a master list cannot be exchanged with a list that has more parameters");
     }
   }
   /// Two lists of one element type exchange their bytes by exchanging places: a flip of weight versions. Slots keep

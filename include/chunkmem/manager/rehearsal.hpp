@@ -142,7 +142,7 @@ struct model_frames {
     // Windows of different lengths cut each other's room: this many more frames make up for it (Robson 1971).
     const std::uint64_t all = tensors.total_frames();
     std::uint64_t useful = all;
-    for (std::uint32_t longest = tensors.longest_window(); longest > 1; longest /= 2) useful += all;
+    for (std::uint32_t longest = tensors.longest_frame_run(); longest > 1; longest /= 2) useful += all;
     return static_cast<std::uint32_t>(std::min({capacity.count() / size.count(), useful, most}));
   }
 
@@ -287,7 +287,7 @@ class rehearsal {
 
   void fill(slot_id slot, bool as_filled)
   {
-    const bool on_device = as_filled && !state_[frames_.tensors.chunk_of(slot)].is_derived();
+    const bool on_device = as_filled && !state_[frames_.tensors.chunk_of(slot)].is_gathered();
     hold(slot, kind_of(access::write, on_device ? memory_location::device : memory_location::host), [] {});
   }
 
@@ -403,7 +403,7 @@ void measure_need(const model_frames& frames, const Log& rehearsed, const Evicti
   const bytes device = given[tier::device];
   const std::uint64_t largest = need.smallest_device.count() / frame.count();  // also where this step does not use it
   need.smallest_device = trial.smallest_device(roomy, 2 * all, largest) * frame;
-  // A window can be cut off by pins where one more frame would not be: a given capacity is tried as it is.
+  // A frame run can be cut off by pins where one more frame would not be: a given capacity is tried as it is.
   const auto from = [&](bytes least, bytes wanted) {
     if (wanted <= least || trial.fits({{wanted, roomy}})) return least;
     return trial.smallest_device(roomy, 2 * all, wanted.count() / frame.count() + 1) * frame;
@@ -424,7 +424,7 @@ void measure_need(const model_frames& frames, const Log& rehearsed, const Evicti
   need.smallest_device = from(need.smallest_device, device);
   const bytes beside = beside_which(device);
   need.smallest_host = host_beside(beside);
-  const bytes host = given[tier::host];  // windows are cut off there, too
+  const bytes host = given[tier::host];  // frame runs are cut off there, too
   if (host > need.smallest_host && host < roomy && !trial.fits({{beside, host}})) {
     const std::uint64_t most = roomy.count() / frame.count();
     std::uint64_t count = host.count() / frame.count() + 1;

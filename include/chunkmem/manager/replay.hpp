@@ -304,7 +304,7 @@ class retained_run {
     has_written_back_early_ = false;
     frames_.assign(frames);
     state_.take_places(now);
-    state_.policy().place_below(plan.borders);
+    state_.policy().place_below(plan.lease_limits);
     state_.policy().settle_in(places_);
     state_.policy().order_by_age(ways.by_age);
     state_.policy().take_given_up(ways.takes_given_up);
@@ -401,7 +401,7 @@ class retained_run {
     for (const transfer::early_load& load : plan_->early) {
       if (load.first_use >= places_.size()) continue;
       if (const frame_id own{places_[load.first_use]}; own != frame_pool::none)
-        state_.bring_early(chunk_id{load.chunk}, own, load.border, access_index{load.first_use}, log_);
+        state_.bring_early(chunk_id{load.chunk}, own, load.lease_limit, access_index{load.first_use}, log_);
     }
   }
 
@@ -412,7 +412,7 @@ class retained_run {
       if (state_[chunk_id{load.chunk}].frames != 1) continue;
       const auto found = choose_frame(load);
       const frame_id first = found != free_.end() ? *found : frame_pool::none;
-      if (state_.bring_early(chunk_id{load.chunk}, first, load.border, access_index{load.first_use}, log_) &&
+      if (state_.bring_early(chunk_id{load.chunk}, first, load.lease_limit, access_index{load.first_use}, log_) &&
           found != free_.end())
         free_.erase(found);
     }
@@ -450,8 +450,8 @@ class retained_run {
   sequence<frame_id>::iterator choose_frame(const transfer::early_load& load)
   {
     const auto own = std::find(free_.begin(), free_.end(), began_in_[load.chunk]);
-    if (own != free_.end() && index_of(*own) < load.border) return own;
-    return std::find_if(free_.begin(), free_.end(), [&](frame_id frame) { return index_of(frame) < load.border; });
+    if (own != free_.end() && index_of(*own) < load.lease_limit) return own;
+    return std::find_if(free_.begin(), free_.end(), [&](frame_id frame) { return index_of(frame) < load.lease_limit; });
   }
 
   /// Those that are free the longest come first: loads into them can start first.

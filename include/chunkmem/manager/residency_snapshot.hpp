@@ -68,7 +68,7 @@ struct tier_snapshot {
   bytes in_use;  ///< frames of chunks, and leases
   bytes peak;    ///< the most that was ever in use
   bytes leased;
-  bytes most_leased;  ///< the highest tide so far
+  bytes most_leased;  ///< the peak of leases so far
   std::uint32_t frames = 0;
   std::uint32_t free_frames = 0;
   std::uint32_t longest_free = 0;  ///< neighbouring frames that are free

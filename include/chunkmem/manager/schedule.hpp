@@ -317,7 +317,7 @@ class schedule {
                                   .variant = planned.variant,
                                   .retained_until = planned.plan.retained_until,
                                   .first_use = planned.plan.first_use,
-                                  .borders = planned.plan.borders,
+                                  .lease_limits = planned.plan.lease_limits,
                                   .device_only = planned.plan.device_only,
                                   .places = planned.plan.places,
                                   .early = {}};

@@ -6,9 +6,9 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/manager/chunk_table.hpp>
+#include <chunkmem/manager/control_block.hpp>
 #include <chunkmem/manager/gradient_store.hpp>
 #include <chunkmem/manager/gradients.hpp>
-#include <chunkmem/manager/owner_link.hpp>
 #include <chunkmem/manager/registered_states.hpp>
 #include <chunkmem/manager/registry.hpp>
 #include <chunkmem/manager/report.hpp>
@@ -100,7 +100,7 @@ class captured_step {
     bool clears = false;            ///< it starts from a cleared device, and clears it again
   };
 
-  captured_step(owner_link<Engine>& link, graph_type graph, circumstances around, const report& moved)
+  captured_step(control_block<Engine>& link, graph_type graph, circumstances around, const report& moved)
       : link_{&link}, graph_{std::move(graph)}, around_{std::move(around)}, moved_{moved}
   {
     ++link_->holders;
@@ -145,7 +145,7 @@ class captured_step {
   }
 
  private:
-  owner_link<Engine>* link_;
+  control_block<Engine>* link_;
   graph_type graph_;
   circumstances around_;
   report moved_;  // by one step: of these only what is counted in copies
@@ -156,14 +156,14 @@ class captured_step {
 /// @throws usage_error   it does not repeat, or does what no graph holds; what was written down by then is done
 /// @throws as `step`: the same, and the iteration has ended as after any exception
 template <graph_backend Backend, class Engine, class Step>
-[[nodiscard]] captured_step<Engine, Backend> capture_step(owner_link<Engine>& link, Backend& backend, Step&& step)
+[[nodiscard]] captured_step<Engine, Backend> capture_step(control_block<Engine>& link, Backend& backend, Step&& step)
 try {
   Engine& engine = *link.engine;
   engine.health().expect_alive();
   expects(!engine.schedule().is_inside(),
-          "a step was to be captured inside an iteration: capture begins and ends outside");
+          "a step cannot be captured inside an iteration: capture begins and ends outside");
   expects(engine.schedule().has_repeated(),
-          "a step was to be captured that does not repeat yet: run it until it follows its plan (a step, a "
+          "a step that does not repeat yet cannot be captured: run it until it follows its plan (a step, a "
           "second one, and a third)");
   engine.pending().finish();
   const bool clears = !engine.schedule().is_steady();
@@ -259,7 +259,7 @@ class content_session {
     const registry& tensors = engine_->tensors();
     for (const slot_id it : tensors.slot_ids())
       tensors.expects_of(it, tensors[it].pins == 0,
-                         "a checkpoint was to be loaded while a pin holds a tensor: release it before");
+                         "a checkpoint cannot be loaded while a pin holds a tensor: release it before");
   }
   /// All is about to be overwritten: gradients are dropped, and a step that is half done is void. Until `end_load`, no
   /// step is taken and nothing is saved. @param kept   tensors that the load does not write: see abandon_load

@@ -290,7 +290,7 @@ class step_driver {
   {
     expects(
         kernel_.progress.decision != step_decision::guessed || is_forgotten(),
-        "a step that early_updates had begun was to be finished by others (call its step again, or load a checkpoint)");
+        "a step that early_updates had begun cannot be finished by others (call its step again, or load a checkpoint)");
   }
 
   /// The usual way to a decision. It ends with `take`.
@@ -555,7 +555,7 @@ class step_driver {
       owner_.for_each_parameter([&](tensor_handle parameter, const tensor_info&) {
         expects(owner_.updates().place_of_states(parameter) == memory_location::host,
                 "this placement lets the calling thread update states on the device, which it cannot read there (take "
-                "placement::host_first, or give the step optimizer::split_updates, which has kernels for those; "
+                "placement::optimizer_on_host, or give the step optimizer::split_updates, which has kernels for those; "
                 "device_updates and device_optimizer update all on the device)");
       });
   }

@@ -70,7 +70,7 @@ class saved_stages {
     for (const Folder& folder : folders) {
       const checkpoint::manifest& content = readers_.emplace_back(folder, generation, limits).content();
       if (content.run != readers_.front().content().run)
-        throw config_error{error_text{} << "chunkmem: stages of two trainings were to be loaded together: run "
+        throw config_error{error_text{} << "chunkmem: stages of two trainings cannot be loaded together: run "
                                         << content.run << " and run " << readers_.front().content().run
                                         << " (name the folders of one training)"};
       expect_stage(generation, content, folders.size());
@@ -447,7 +447,7 @@ checkpoint::loaded_generation load_from_stages(Ranks& stages, Manager& m, std::s
   checkpoint::loaded_generation found;
   for (std::uint64_t up_to = options.newest;;) {
     collective::all_or_none(stages, [&] {
-      expects(!folders.empty(), "a training was to be loaded from the folders of no stage");
+      expects(!folders.empty(), "a training cannot be loaded from the folders of no stage");
       found.number = detail::newest_of_all(folders, up_to);
     });
     found.number = std::ranges::min(collective::words_of_all(stages, found.number));

@@ -200,7 +200,7 @@ inline void add_transfers(schedule& plan, const pass_seconds& seconds, const int
 
 /// The whole schedule of a generator, checked.
 ///
-///     const schedule plan = make_schedule(no_flush{}, {.stages = 4, .micro_batches = 8, .batches = 10});
+///     const schedule plan = make_schedule(pipedream_2bw{}, {.stages = 4, .micro_batches = 8, .batches = 10});
 ///
 /// @param stop   it is looked at between the passes over the steps, and within the longest of them
 /// @throws config_error   the shape cannot be, the generator refuses it, or its orders have a fault

@@ -88,7 +88,7 @@ class next_gradients {
     m_.for_each_parameter([&](tensor_handle it, const tensor_info&) {
       expects(
           now.is_adopting || m_.rehearsing() || !m_.has_gradient(it),
-          "gradients of a batch were to be adopted before the update of the batch ahead of it (take the step first)");
+          "gradients of a batch cannot be adopted before the update of the batch ahead of it (take the step first)");
     });
     now.is_adopting = true;
     m_.for_each_parameter([&](tensor_handle it, const tensor_info& info) {

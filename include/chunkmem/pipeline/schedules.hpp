@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-// Generators that need no search: gpipe, one_f_one_b, eager_one_f_one_b, interleaved, no_flush, zb_h1 and zb_h2.
+// Generators that need no search: gpipe, one_f_one_b, eager_one_f_one_b, interleaved, pipedream_2bw, zb_h1 and zb_h2.
 // Schedules that are searched for are in pipeline/zero_bubble.hpp.
 
 namespace chunkmem::inline v0 {
@@ -248,11 +248,12 @@ static_assert(schedule_generator<interleaved>);
 /// one micro-batch in a batch and d versions it is PipeDream with vertical sync.
 /// Source: PipeDream-2BW (Narayanan et al., 2021, arXiv 2006.09503). Cost: O(steps).
 ///
-///     const schedule plan = make_schedule(no_flush{.versions = 2}, {.stages = 4, .micro_batches = 8, .batches = 10});
-class no_flush {
+///     const pipeline_shape shape{.stages = 4, .micro_batches = 8, .batches = 10};
+///     const schedule plan = make_schedule(pipedream_2bw{.versions = 2}, shape);
+class pipedream_2bw {
  public:
   using policy_kind = pipeline_kind;
-  static constexpr std::string_view name = "no_flush";
+  static constexpr std::string_view name = "pipedream_2bw";
 
   std::uint32_t versions = 2;      ///< of the weights; at least fewest_versions(d, m)
   std::uint32_t update_delay = 0;  ///< pairs of runs between the last backward run of a batch and its update; at most
@@ -291,7 +292,10 @@ class no_flush {
   }
 };
 
-static_assert(schedule_generator<no_flush>);
+static_assert(schedule_generator<pipedream_2bw>);
+
+/// The name before 0.2.
+using no_flush [[deprecated("use pipedream_2bw")]] = pipedream_2bw;
 
 /// As `one_f_one_b`, with the gradients of the weights in runs of their own, which fill gaps.
 ///

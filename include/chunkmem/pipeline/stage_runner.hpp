@@ -129,7 +129,7 @@ class stage_runner {
   {
     check_schedule(plan);
     if (links.stage() >= plan.stage_count() || (links.made_for() != 0 && links.made_for() != identity_of(plan)))
-      throw usage_error{error_text{} << "chunkmem: stage " << links.stage() << " was to run a schedule '" << plan.name
+      throw usage_error{error_text{} << "chunkmem: stage " << links.stage() << " cannot run a schedule '" << plan.name
                                      << "' of " << plan.stage_count() << " stages, and its links are those of another"
                                      << " schedule (make the stages and the runner of one schedule)"};
     if (!buffers.are_of(plan, links.stage()))

@@ -91,8 +91,8 @@ class task_aside {
 ///     stage_step steps{here.all()};
 ///     const auto done = steps.take(m, adam, options, pool, [&](tensor_handle it) { return number_in_model(it); });
 ///
-/// Where the schedule has updates later than their batches (`no_flush{.for_all_stages = true}`), `begin` behind the
-/// last backward run of a batch lets stages talk while they go on.
+/// Where the schedule has updates later than their batches (`pipedream_2bw{.for_all_stages = true}`), `begin` behind
+/// the last backward run of a batch lets stages talk while they go on.
 ///
 /// Where a stage has replicas, `m` is its sharded_model. Each replica is in one pipeline, and makes a stage_step of the
 /// stages of that pipeline. All replicas then have the norm of all stages.

@@ -97,7 +97,7 @@ class weight_versions {
   {
     const std::uint32_t made = now_.newest - (now_.state == updated ? 0U : 1U);
     if (version > made || now_.newest - version >= versions_)
-      throw usage_error{error_text{} << "chunkmem: version " << version << " of the weights was to be read, and "
+      throw usage_error{error_text{} << "chunkmem: version " << version << " of the weights cannot be read, and "
                                      << (version > made ? "is not made yet" : "is not kept any more") << " (of "
                                      << versions_ << (versions_ == 1 ? " version" : " versions") << " the newest is "
                                      << made << ")"};
@@ -142,7 +142,7 @@ class weight_versions {
   template <class Step>
   optimizer::step_outcome update(Step&& step)
   {
-    expects(now_.state != updated, "a version of weights was to be made without a flip before");
+    expects(now_.state != updated, "a version of weights needs a flip before");
     if (now_.state == flipped) {
       copy_newest([&](tensor_handle it, const tensor_info& info) { return !is_written(it, info); });
       now_.state = copied;

@@ -31,10 +31,10 @@ inline constexpr std::uint32_t most_gather_units = 1024;
 
 /// What a plan of memory was made from. What is measured later is held against it.
 ///
-///     const bytes tide = plan.assumed.tide;
+///     const bytes peak_leased = plan.assumed.peak_leased;
 struct plan_assumptions {
-  bytes tide;                     ///< the most that is leased on the device at once
-  bytes modelled_tide;            ///< of it, what the formulas of the model say; the rest was measured
+  bytes peak_leased;              ///< the most that is leased on the device at once
+  bytes modelled_peak_leased;     ///< of it, what the formulas of the model say; the rest was measured
   double flops_per_second = 0;    ///< of the device, as reached
   workload::machine_rates rates;  ///< of the rank: its device, its links, its share of the host
 

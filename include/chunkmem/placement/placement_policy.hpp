@@ -31,14 +31,14 @@ namespace placement {
 ///     struct my_placement {
 ///       void assign(const outlook& now, std::span<tier> tiers) const
 ///       {
-///         for (tier& it : tiers) it = now.working + now.tide < now.device ? tier::device : tier::host;
+///         for (tier& it : tiers) it = now.working + now.peak_leased < now.device ? tier::device : tier::host;
 ///       }
 ///     };
 struct outlook {
   bytes device;                   ///< its capacity
   bytes working;                  ///< all chunks but those of states, in whole frames: what works on the device
-  bytes tide;                     ///< the most that was leased there at once, as far as it is known
-  bool is_measured = false;       ///< the tide of a whole iteration is known
+  bytes peak_leased;              ///< the most that was leased there at once, as far as it is known
+  bool is_measured = false;       ///< the peak of leases of a whole iteration is known
   std::span<const bytes> states;  ///< of each parameter, in all lists, in the order of declaration
   /// the chunk of each parameter: parameters of one chunk move together. Empty: each has its own
   std::span<const std::uint32_t> chunks{};

@@ -12,7 +12,8 @@
 #include <string_view>
 #include <vector>
 
-// host_first, which is the default, device_margin, fixed_split and update_share; any_placement is one out of a list.
+// optimizer_on_host, which is the default, device_margin, fixed_split and update_share; any_placement is one out of a
+// list.
 
 namespace chunkmem::inline v0 {
 
@@ -20,13 +21,13 @@ namespace placement {
 
 /// Optimizer states stay on the host and are updated there; all else works on the device.
 ///
-///     manager<backend::host_arena, placement::host_first> m{memory};
+///     manager<backend::host_arena, placement::optimizer_on_host> m{memory};
 ///
 /// The device then never sees two thirds of the model data. Good when the device is small; poor when it has room left.
 /// Source: ZeRO-Offload (Ren et al. 2021, arXiv 2101.06840). Cost: none.
-struct host_first {
+struct optimizer_on_host {
   using policy_kind = placement_kind;
-  static constexpr std::string_view name = "host_first";
+  static constexpr std::string_view name = "optimizer_on_host";
 
   [[nodiscard]] constexpr tier preferred_tier(role part, bytes) const noexcept
   {
@@ -34,18 +35,22 @@ struct host_first {
   }
 };
 
-static_assert(placement_policy<host_first>);
+static_assert(placement_policy<optimizer_on_host>);
 
-/// Optimizer states ride on the device in what the tide leaves free there, and are updated there; the rest on the host.
+/// The name before 0.2.
+using host_first [[deprecated("use optimizer_on_host")]] = optimizer_on_host;
+
+/// Optimizer states ride on the device in what the peak of leases leaves free there, and are updated there; the rest on
+/// the host.
 ///
 ///     manager<backend::host_arena, placement::device_margin> m{memory, {}, placement::device_margin{.share = 0.5}};
 ///
-/// The margin is the device without all other chunks and without the highest tide, so that what rides there pushes
+/// The margin is the device without all other chunks and without the peak of leases, so that what rides there pushes
 /// nothing else out. The first parameters get it, as far as it goes. Good when the device is larger than parameters,
-/// gradients and leases together; where it is smaller this is `host_first`. Before an iteration was rehearsed or
-/// recorded all states stay on the host; when the tide turns out higher, tiers are given again, and the next iteration
-/// is a divergence. Source: PatrickStar's margin placement (Fang et al. 2021, arXiv 2108.05818). Cost: O(parameters)
-/// for each assignment.
+/// gradients and leases together; where it is smaller this is `optimizer_on_host`. Before an iteration was rehearsed or
+/// recorded all states stay on the host; when the peak of leases turns out higher, tiers are given again, and the next
+/// iteration is a divergence. Source: PatrickStar's margin placement (Fang et al. 2021, arXiv 2108.05818). Cost:
+/// O(parameters) for each assignment.
 struct device_margin {
   using policy_kind = placement_kind;
   static constexpr std::string_view name = "device_margin";
@@ -62,7 +67,7 @@ struct device_margin {
   void assign(const outlook& now, std::span<tier> tiers) const
   {
     expects(share >= 0 && share <= 1, "the share of device_margin is not from 0 to 1");
-    const bytes taken = now.working + now.tide;
+    const bytes taken = now.working + now.peak_leased;
     const std::uint64_t margin = now.is_measured && now.device > taken ? (now.device - taken).count() : 0;
     auto left = static_cast<std::uint64_t>(static_cast<double>(margin) * share);
     bool fits = true;
@@ -109,7 +114,7 @@ struct fixed_split {
       tiers[index] = with_this.count() <= wanted ? tier::device : tier::host;
       if (tiers[index] == tier::device) given = with_this;
     }
-    const bytes need = now.working + now.tide + given;
+    const bytes need = now.working + now.peak_leased + given;
     if (need <= now.device) return;
     throw config_error{error_text{} << "chunkmem: a static partition of this model needs " << need.count()
                                     << " B on the device, whose capacity is " << now.device.count()
@@ -181,7 +186,7 @@ struct update_share {
 
 static_assert(profiled_placement<update_share>);
 
-/// One placement out of a list, chosen when the program runs: `any_placement<host_first,
+/// One placement out of a list, chosen when the program runs: `any_placement<optimizer_on_host,
 /// device_margin>{"device_margin"}`.
 ///
 /// Where one of the list looks at what was measured, so does this; a chosen one that does not gives the tiers of its

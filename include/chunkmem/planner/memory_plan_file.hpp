@@ -72,8 +72,8 @@ inline void require_plan(const workload::json_fields& fields, const memory_plan&
   made.at_peak = {size("at_peak.values"), size("at_peak.states"), size("at_peak.leases"), size("at_peak.free")};
   made.host_peak = size("host_peak");
   made.step_nanoseconds = fields.whole("step_nanoseconds");
-  made.assumed.tide = size("assumed.tide");
-  made.assumed.modelled_tide = size("assumed.modelled_tide");
+  made.assumed.peak_leased = size("assumed.tide");
+  made.assumed.modelled_peak_leased = size("assumed.modelled_tide");
   const auto rate = [&](const std::string& key, bool may_be_zero = false) {
     const double value = fields.number(key);
     if (value == 0 && !may_be_zero) fields.refuse(key, "is 0", "write a rate above 0");
@@ -112,8 +112,8 @@ inline void require_plan(const workload::json_fields& fields, const memory_plan&
                     {"free", plan.at_peak.free.count()}};
   all["host_peak"] = plan.host_peak.count();
   all["step_nanoseconds"] = plan.step_nanoseconds;
-  all["assumed"] = {{"tide", plan.assumed.tide.count()},
-                    {"modelled_tide", plan.assumed.modelled_tide.count()},
+  all["assumed"] = {{"tide", plan.assumed.peak_leased.count()},
+                    {"modelled_tide", plan.assumed.modelled_peak_leased.count()},
                     {"flops_per_second", plan.assumed.flops_per_second}};
   for (const auto& [name, member] : workload::detail::named_rates)
     all["rates"][std::string{name}] = plan.assumed.rates.*member;

@@ -20,12 +20,12 @@ namespace planner {
 ///
 /// Use:
 ///
-///     measured_training seen{.tide = m.residency().tiers[tier::device].most_leased};
+///     measured_training seen{.peak_leased = m.residency().tiers[tier::device].most_leased};
 ///     seen.flops_per_second = flops_of_a_step / seconds_of_computing;
 ///     const plan_drift drift = drift_of(plan, seen);
 struct measured_training {
   /// `m.residency().tiers[tier::device].most_leased`, or most_leased of its profile
-  bytes tide;
+  bytes peak_leased;
   double flops_per_second = 0;  ///< of the device, as reached: FLOP of a step over the time that it computes
   double to_device_bytes_per_second = 0;
   double to_host_bytes_per_second = 0;
@@ -34,12 +34,12 @@ struct measured_training {
 };
 
 /// Differences that are no drift. Rates of single steps scatter by some percent, and a split moves less than its rate.
-/// A tide does not move as long as shapes do not: its tolerance only avoids a new plan for a frame or two.
+/// A peak of leases does not move as long as shapes do not: its tolerance only avoids a new plan for a frame or two.
 ///
 ///     const plan_drift drift = drift_of(plan, measured, {.rate = 0.05});
 struct drift_tolerance {
-  double rate = 0.1;   ///< of the larger one of both
-  double tide = 0.01;  ///< of the device's capacity
+  double rate = 0.1;          ///< of the larger one of both
+  double peak_leased = 0.01;  ///< of the device's capacity
 };
 
 /// How far a training is from the assumptions of its plan.
@@ -48,7 +48,7 @@ struct drift_tolerance {
 ///     if (drift.drifted) std::cout << drift.which << '\n';
 struct plan_drift {
   bool drifted = false;
-  double tide = 0;         ///< how much the tide is off, of the device's capacity
+  double peak_leased = 0;  ///< how much the peak of leases is off, of the device's capacity
   double rate = 0;         ///< how much the worst rate is off, of the larger one of both; 0 to 1
   std::string_view which;  ///< the worst rate; empty where none is off
 };
@@ -104,18 +104,19 @@ struct rate_pair {
     const double off = 1 - std::min(it.measured, it.assumed) / std::max(it.measured, it.assumed);
     if (off > found.rate) found.rate = off, found.which = it.name;
   }
-  if (measured.tide != bytes{}) {
-    const auto [low, high] = std::minmax(measured.tide, plan.assumed.tide);
-    found.tide = static_cast<double>((high - low).count()) / static_cast<double>(plan.device_capacity.count());
+  if (measured.peak_leased != bytes{}) {
+    const auto [low, high] = std::minmax(measured.peak_leased, plan.assumed.peak_leased);
+    found.peak_leased = static_cast<double>((high - low).count()) / static_cast<double>(plan.device_capacity.count());
   }
-  found.drifted = found.rate > tolerance.rate || found.tide > tolerance.tide;
+  found.drifted = found.rate > tolerance.rate || found.peak_leased > tolerance.peak_leased;
   return found;
 }
 
 /// A new plan from the measurements, or nothing where the plan still holds within the tolerance.
 ///
-/// Measured rates take the place of assumed rates. A measured tide may differ from the formulas of the model. In every
-/// candidate, the device then has as much more or less room. Cost: that of plan_memory, where something drifted.
+/// Measured rates take the place of assumed rates. A measured peak of leases may differ from the formulas of the model.
+/// In every candidate, the device then has as much more or less room. Cost: that of plan_memory, where something
+/// drifted.
 ///
 /// @param plan    of this shape, set-up, share and layout; its assumptions hold where nothing was measured
 /// @return        `fits` is false where nothing fits any more, as plan_memory says
@@ -136,12 +137,12 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
           "this plan of memory was made for another model, training or amount of memory");
   expects(plan.layout == Layout::name, "this plan of memory was made for another layout of chunks");
   if (!drift_of(plan, measured, tolerance).drifted) return std::nullopt;
-  const bytes tide = measured.tide == bytes{} ? plan.assumed.tide : measured.tide;
-  const bytes modelled = plan.assumed.modelled_tide;
+  const bytes peak_leased = measured.peak_leased == bytes{} ? plan.assumed.peak_leased : measured.peak_leased;
+  const bytes modelled = plan.assumed.modelled_peak_leased;
   workload::rank_share now = share;
   now.rates = detail::measured_rates(plan.assumed, measured, settings.reached_share);
-  const bytes more = tide > modelled ? std::min(tide - modelled, now.device_bytes) : bytes{};
-  const bytes less = modelled > tide ? modelled - tide : bytes{};
+  const bytes more = peak_leased > modelled ? std::min(peak_leased - modelled, now.device_bytes) : bytes{};
+  const bytes less = modelled > peak_leased ? modelled - peak_leased : bytes{};
   now.device_bytes = now.device_bytes + less - more;
   memory_plan_choice made =
       plan_memory<Eviction, Transfer, Layout>(shape, setup, now, settings, std::forward<Progress>(progress));
@@ -149,7 +150,7 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
   made.plan.fingerprint = fingerprint;
   made.plan.device_capacity = made.plan.device_capacity + more - less;
   made.plan.at_peak.leases = made.plan.at_peak.leases + more - less;
-  made.plan.assumed.tide = made.plan.assumed.tide + more - less;
+  made.plan.assumed.peak_leased = made.plan.assumed.peak_leased + more - less;
   return made;
 }
 

@@ -356,7 +356,7 @@ template <class Trials>
     return made;
   }
   const training_forecast& it = made.forecast;
-  const bytes tide = it.need.rehearsed ? it.need.largest_leases : most_leased(it.record, tier::device);
+  const bytes peak_leased = it.need.rehearsed ? it.need.largest_leases : most_leased(it.record, tier::device);
   made.plan = {.fingerprint = fingerprint,
                .chunk_bytes = bytes{2} * best.what.chunk_elements,
                .device_capacity = it.capacity[tier::device],
@@ -369,7 +369,7 @@ template <class Trials>
                .at_peak = it.timeline.at_peak,
                .host_peak = std::min(it.counts.peak[tier::host], it.capacity[tier::host]),
                .step_nanoseconds = it.step.nanoseconds,
-               .assumed = {tide, tide, rates.device_flops_per_second * settings.reached_share, rates}};
+               .assumed = {peak_leased, peak_leased, rates.device_flops_per_second * settings.reached_share, rates}};
   return made;
 }
 

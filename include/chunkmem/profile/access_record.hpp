@@ -312,7 +312,7 @@ void visit_in_order(const access_record& record, See see)
   }
 }
 
-/// The highest tide of a recorded iteration: the most bytes that were leased at once in a tier. O(entries).
+/// The peak of leases of a recorded iteration: the most bytes that were leased at once in a tier. O(entries).
 [[nodiscard]] inline bytes most_leased(const access_record& record, tier where)
 {
   const entry_kind kind = where == tier::device ? entry_kind::lease_device : entry_kind::lease_host;

@@ -59,7 +59,7 @@ struct unit_tensors {
   {
     if (list == value_list) return whole;
     const auto it = std::ranges::find(versions, list, &version::from);
-    expects(it != versions.end(), "a weight was to be read in a list that has no weights of it");
+    expects(it != versions.end(), "a weight was read in a list that has no weights of it");
     return it->whole;
   }
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/manager/owner_link.hpp>
+#include <chunkmem/manager/control_block.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 
 #include <cstdint>

@@ -113,7 +113,7 @@ class rank_pin {
   {
     if (fill_ != nullptr) return fill_->all;
     expects(!is_in_unit_,
-            "a weight that was acquired with access::read was to be written (acquire it with access::write)");
+            "a weight that was acquired with access::read cannot be written (acquire it with access::write)");
     return own_.writable();
   }
   /// Of a weight that is being written: its values on this rank. Empty of every other tensor.

@@ -166,13 +166,12 @@ class rank_step {
   /// @throws comm_error, out_of_memory, device_error: call it again
   void gather_weights()
   {
-    expects(!m_.is_iterating() && !m_.rehearsing(), "weights were to be gathered in an iteration (end it first)");
+    expects(!m_.is_iterating() && !m_.rehearsing(), "weights cannot be gathered in an iteration (end it first)");
     m_.updates().finish_updates();
     for (const unit_tensors& unit : units_.all())
-      expects(
-          m_.state_of(unit.share) != tensor_state::gradient,
-          "weights were to be gathered while gradients have the bytes of their shares (take the step first, or call "
-          "drop_gradients)");
+      expects(m_.state_of(unit.share) != tensor_state::gradient,
+              "weights cannot be gathered while gradients have the bytes of their shares (take the step first, or call "
+              "drop_gradients)");
     std::ranges::fill(has_new_share_, std::uint8_t{0});  // of updates that a load discarded
     units_.runs().forget_updates();
     forget();

@@ -456,7 +456,7 @@ class sharded_model {
                                                 agent stream = agent::host)
   {
     const entry& it = trained(wanted);
-    expects(!writes(mode), "a version of a weight that is sharded was to be written");
+    expects(!writes(mode), "a version of a weight that is sharded cannot be written");
     steps_.expect_whole();
     const sharding::unit_place place = plan_.place(it.planned);
     return naming(wanted, [&]() -> pin_type<const Element> {
@@ -497,7 +497,7 @@ class sharded_model {
     const entry& it = trained(weight);
     if (const dtype own = gradient_.type_for(dtype_of<Element>); own != dtype_of<kind>) [[unlikely]]
       throw usage_error{error_text{} << "chunkmem: tensor '" << name_of(weight)
-                                     << "': a gradient was asked for with an element type that is not its own: "
+                                     << "': a gradient was requested with an element type that is not its own: "
                                      << chunkmem::name_of(dtype_of<kind>) << ", and it is of " << chunkmem::name_of(own)
                                      << " (name that type, as in m.gradient<float>(...))"};
     const sharding::unit_place place = plan_.place(it.planned);
@@ -537,7 +537,7 @@ class sharded_model {
   /// As a manager's: activations.
   void drop(tensor_handle wanted)
   {
-    expects(!sharding::model_tensors::is_sharded(tensors_.of(wanted).part), "a weight was to be dropped");
+    expects(!sharding::model_tensors::is_sharded(tensors_.of(wanted).part), "a weight cannot be dropped");
     m_.drop(tensors_.of(wanted).own);
   }
   /// As a manager's.
@@ -818,7 +818,7 @@ class sharded_model {
     std::optional<lease_type> on_host, on_device;
     std::uint32_t called = 0;
     collective::all_or_none(ranks(), [&] {
-      expects(index_of(from) < ranks().ranks(), "values were to come from a rank that is not there");
+      expects(index_of(from) < ranks().ranks(), "values cannot come from a rank that is not there");
       expects(!all.empty(), "broadcast takes the pin of a weight that is being filled (acquire it with access::write)");
       on_host.emplace(seal_once().lease(tier::host, bytes{most}));
       on_device.emplace(m_.lease(tier::device, bytes{most}, worker_));

@@ -78,8 +78,7 @@ class share_runs {
   template <class Update, class Remake>
   void for_each(const optimizer::parameter_bytes& share, Update update, Remake remake)
   {
-    expects(!share.fresh_master,
-            "a share was to be updated that has no master: fill weights before the first iteration");
+    expects(!share.fresh_master, "a share without a master cannot be updated: fill weights before the first iteration");
     const std::span<const share_run> all = runs_[share.tensor];
     std::size_t& done = done_[share.tensor];
     for (; done < all.size(); ++done) {

@@ -129,7 +129,7 @@ class unit_gradients {
     detail::gradient_note& it = notes_[tensor];
     detail::unit_note& of = open_[it.unit];
     expects(!of.is_summed,
-            "a gradient was asked for while the sum of its unit over ranks is half done (call what threw "
+            "a gradient was requested while the sum of its unit over ranks is half done (call what threw "
             "again: gradient_done, pass or step; or drop_gradients)");
     micro_batches(m).expect_open(it.done, [&] { return "tensor '" + name() + "'"; });
     pin_type& kept = begun_[it.unit].unit;

@@ -191,7 +191,7 @@ class unit_plan {
       const chunk_place& it = places[index];
       expects(it.offset % (measure_block * size) == 0,
               "a layout of units that does not place whole blocks behind whole blocks");
-      if (division_.chunks > 1 && it.frames > 1) refuse_window(it.frames * frame);
+      if (division_.chunks > 1 && it.frames > 1) refuse_frame_run(it.frames * frame);
       chunks = std::max(chunks, it.chunk + 1);
       const std::uint32_t where = base + it.chunk / division_.chunks;
       while (where >= units_.size())
@@ -209,7 +209,7 @@ class unit_plan {
     }
     for (std::size_t index = base; index < units_.size(); ++index) units_[index].chunks = chunks;
   }
-  [[noreturn]] static void refuse_window(bytes needed)
+  [[noreturn]] static void refuse_frame_run(bytes needed)
   {
     throw config_error{error_text{} << "chunkmem: a tensor is larger than a chunk, and this ownership gathers groups "
                                        "of chunks (take chunk_bytes of "

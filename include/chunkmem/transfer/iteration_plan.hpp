@@ -18,9 +18,9 @@ namespace transfer {
 ///     for (const early_load& it : plan.early) std::cout << it.chunk << " from " << it.ready << " on\n";
 struct early_load {
   std::uint32_t chunk = 0;
-  std::uint32_t ready = 0;      ///< from this access on, this iteration does not use the chunk
-  std::uint32_t first_use = 0;  ///< its access in the next iteration
-  std::uint32_t border = 0;     ///< leases come down to this frame before the chunk leaves again
+  std::uint32_t ready = 0;        ///< from this access on, this iteration does not use the chunk
+  std::uint32_t first_use = 0;    ///< its access in the next iteration
+  std::uint32_t lease_limit = 0;  ///< leases come down to this frame before the chunk leaves again
 
   bool operator==(const early_load&) const = default;
 };
@@ -49,7 +49,7 @@ struct iteration_plan {
   /// by chunk: its first use if the chunk lies on the device when an iteration begins, else never
   std::vector<std::uint32_t> first_use;
   /// by access index: leases come down to this frame before a chunk that is loaded now leaves
-  std::vector<std::uint32_t> borders;
+  std::vector<std::uint32_t> lease_limits;
   /// by chunk: 1 if the chunk never leaves and needs no host copy; empty: every chunk needs a host copy
   std::vector<std::uint8_t> device_only;
   /// by access index: the first frame of the chunk, or frame_id::none; empty: each load finds frames when it happens
@@ -66,7 +66,7 @@ struct iteration_plan {
     moved_bytes = bound_bytes = 0;
     retained_until.clear();
     first_use.clear();
-    borders.clear();
+    lease_limits.clear();
     device_only.clear();
     places.clear();
     early.clear();
@@ -105,10 +105,10 @@ inline void expect_plan_fits(const iteration_plan& plan, const access_record& re
     throw config_error{error_text{} << "chunkmem: a plan is not one of this iteration: " << what << " " << number << " "
                                     << why << " (save it again with this model)"};
   };
-  if (plan.retained_until.empty() && plan.first_use.empty() && plan.borders.empty() && plan.device_only.empty() &&
+  if (plan.retained_until.empty() && plan.first_use.empty() && plan.lease_limits.empty() && plan.device_only.empty() &&
       plan.places.empty())
     return;
-  if (plan.retained_until.size() != record.size() || plan.borders.size() != record.size() ||
+  if (plan.retained_until.size() != record.size() || plan.lease_limits.size() != record.size() ||
       (!plan.places.empty() && plan.places.size() != record.size()))
     refuse("it has", plan.retained_until.size(), "accesses, which are too many or too few");
   if (plan.first_use.size() != chunks || (!plan.device_only.empty() && plan.device_only.size() != chunks))

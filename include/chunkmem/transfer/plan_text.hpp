@@ -35,7 +35,7 @@ class plan_text : private text_reader {
         << plan.retained_until.size() << "\nchunks " << plan.first_use.size() << '\n';
     for (std::size_t index = 0; index < plan.retained_until.size(); ++index)
       out << "moment " << index << " until " << number_or(plan.retained_until[index], never) << " below "
-          << number_or(plan.borders[index], any)
+          << number_or(plan.lease_limits[index], any)
           << (place_in(plan, index) == UINT32_MAX ? "" : " in " + std::to_string(place_in(plan, index))) << '\n';
     for (std::size_t index = 0; index < plan.first_use.size(); ++index)
       out << "chunk " << index << " until " << number_or(plan.first_use[index], never) << " home "
@@ -95,8 +95,8 @@ class plan_text : private text_reader {
     for (std::size_t index = 0; index < std::min(left.retained_until.size(), right.retained_until.size()); ++index) {
       add("moment " + std::to_string(index) + " until", number_or(left.retained_until[index], never),
           number_or(right.retained_until[index], never));
-      add("moment " + std::to_string(index) + " below", number_or(left.borders[index], any),
-          number_or(right.borders[index], any));
+      add("moment " + std::to_string(index) + " below", number_or(left.lease_limits[index], any),
+          number_or(right.lease_limits[index], any));
       add("moment " + std::to_string(index) + " in", number_or(place_in(left, index), any),
           number_or(place_in(right, index), any));
     }
@@ -155,7 +155,7 @@ class plan_text : private text_reader {
   {
     read_index("moment", index);
     plan.retained_until.push_back(static_cast<std::uint32_t>(value("until", access_count - 1, never)));
-    plan.borders.push_back(static_cast<std::uint32_t>(value("below", UINT32_MAX - 1, any)));
+    plan.lease_limits.push_back(static_cast<std::uint32_t>(value("below", UINT32_MAX - 1, any)));
     plan.places.push_back(has_word() ? static_cast<std::uint32_t>(value("in", UINT32_MAX - 1)) : UINT32_MAX);
     expect_end();
   }

@@ -27,8 +27,8 @@ namespace transfer {
 ///
 ///     manager<Backend, transfer::planned> m{memory, options};
 ///
-/// - The eviction policy decides where the plan would move more bytes (windows of several frames, the tide). `planned`
-///   therefore never moves more than the eviction policy.
+/// - The eviction policy decides where the plan would move more bytes (windows of several frames, the leases).
+///   `planned` therefore never moves more than the eviction policy.
 /// - Some chunks live on the device alone where the host has no room for every chunk.
 /// - Where some chunks have several frames, the plan also says in which frames each chunk lies; see stay_frames. Where
 ///   stays were given up for that, the manager also runs the plan without frames, and takes the frames of that run if
@@ -66,13 +66,13 @@ class planned {
     plan_.retained = request.delays_loads || plan_.undelayed.empty() ? stays_ : plan_.undelayed;
     plan_.moved_bytes = solved_bytes_;
     const auto places = request.finds_places && plan_.device_only.empty()
-                            ? frames_.choose(uses_, plan_.retained, tide_, request.chunks)
+                            ? frames_.choose(uses_, plan_.retained, leased_, request.chunks)
                             : std::span<const std::uint32_t>{};
     if (!places.empty() && frames_.is_cut())
       plan_.moved_bytes = moved_bytes({sizes_, uses_.uses(), room_, {}, true}, plan_.retained);
-    iteration_plan answer = link_stays(uses_, plan_.retained, tide_, record.size());
+    iteration_plan answer = link_stays(uses_, plan_.retained, leased_, record.size());
     answer.places.assign(places.begin(), places.end());
-    auto early = early_.choose(uses_, plan_.retained, tide_, {sizes_, room_, answer.borders});
+    auto early = early_.choose(uses_, plan_.retained, leased_, {sizes_, room_, answer.lease_limits});
     if (!places.empty()) early = frames_.keep_possible(early, request.chunks);
     for (const early_load& load : early) answer.first_use[load.chunk] = load.first_use;  // it stays until then
     answer.early.assign(early.begin(), early.end());
@@ -100,13 +100,13 @@ class planned {
   {
     const access_record& record = request.record;
     plan_ = {};
-    if (record.empty() || !tide_.read(record, request.device, request.frame)) return false;
+    if (record.empty() || !leased_.read(record, request.device, request.frame)) return false;
     uses_.read(record, request.chunk_of_slot, static_cast<std::uint32_t>(request.chunks.size()), request.live);
     sizes_.clear();
     for (const chunk& chunk_state : request.chunks) sizes_.push_back(chunk_state.frames * request.frame.count());
     room_.clear();
     for (std::uint32_t now = 0; now < record.size(); ++now)
-      room_.push_back(tide_.dry_frames(now) * request.frame.count());
+      room_.push_back(leased_.frames_below_leases(now) * request.frame.count());
     host_copies_.assign(record.size(), room_for_host_copies(request));
     try {
       plan_ = plan_retention({sizes_, uses_.uses(), room_, host_copies_, true});
@@ -118,7 +118,7 @@ class planned {
     return true;
   }
 
-  /// Bytes of the host that no lease takes. Two kinds of chunks need no host copy: derived chunks, and chunks that
+  /// Bytes of the host that no lease takes. Two kinds of chunks need no host copy: gathered chunks, and chunks that
   /// never hold bytes.
   [[nodiscard]] std::uint64_t room_for_host_copies(const retention_request& request)
   {
@@ -128,13 +128,13 @@ class planned {
     is_used_.assign(sizes_.size(), 0);
     for (const retention_use& use : uses_.uses()) is_used_[use.chunk] = 1;
     for (std::size_t chunk = 0; chunk < sizes_.size(); ++chunk)
-      if (request.chunks[chunk].is_derived() || (is_used_[chunk] == 0 && request.chunks[chunk].live == 0))
+      if (request.chunks[chunk].is_gathered() || (is_used_[chunk] == 0 && request.chunks[chunk].live == 0))
         room += sizes_[chunk];
     return room;
   }
 
   lookahead ahead_;
-  lease_tide tide_;
+  lease_usage leased_;
   record_uses uses_;
   early_loads early_;
   stay_frames frames_;

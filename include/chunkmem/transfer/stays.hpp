@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-// Frames and times of the chunks that stay on the device: lease_tide and frame_calendar say what is free, stay_frames
+// Frames and times of the chunks that stay on the device: lease_usage and frame_calendar say what is free, stay_frames
 // chooses frames, link_stays makes the plan that a manager follows, and early_loads fills the next iteration.
 
 namespace chunkmem::inline v0 {
@@ -28,11 +28,11 @@ namespace transfer {
 
 /// Tells how far the leases of a recorded iteration come down at each access, if no chunk is in the way.
 ///
-///     lease_tide tide;
-///     if (tide.read(record, device, frame)) use(tide.dry_frames(access));
+///     lease_usage leased;
+///     if (leased.read(record, device, frame)) use(leased.frames_below_leases(access));
 ///
 /// Cost: O(entries x live leases) for each record, O(log entries) for a question.
-class lease_tide {
+class lease_usage {
  public:
   /// @param frame   bytes of a frame   @return   all leases fit into `device` bytes
   [[nodiscard]] bool read(const access_record& record, bytes device, bytes frame)
@@ -40,7 +40,7 @@ class lease_tide {
     const auto frames = static_cast<std::uint32_t>(device.count() / frame.count());
     arena_.reset(device, frame, frames);
     place_.assign(record.size(), tier_space::no_place);
-    drowned_.clear();
+    leased_frames_.clear();
     bool fits = true;
     visit_in_order(record, [&](std::uint32_t index, bool begins) {
       if (record.entries()[index].kind == entry_kind::lease_device) {
@@ -49,28 +49,28 @@ class lease_tide {
         else
           give(index, record.details()[index].bytes);
       }
-      if (begins) drowned_.push_back(frames - dry());
+      if (begins) leased_frames_.push_back(frames - dry());
     });
     frames_ = frames;
     return fits;
   }
 
-  [[nodiscard]] std::uint32_t accesses() const noexcept { return static_cast<std::uint32_t>(drowned_.size()); }
+  [[nodiscard]] std::uint32_t accesses() const noexcept { return static_cast<std::uint32_t>(leased_frames_.size()); }
   /// Of the device.
   [[nodiscard]] std::uint32_t frames() const noexcept { return frames_; }
   /// Frames from the bottom of the arena that no lease touches at this access.
-  [[nodiscard]] std::uint32_t dry_frames(std::uint32_t now) const noexcept
+  [[nodiscard]] std::uint32_t frames_below_leases(std::uint32_t now) const noexcept
   {
-    return frames_ - static_cast<std::uint32_t>(drowned_.at(now));
+    return frames_ - static_cast<std::uint32_t>(leased_frames_.at(now));
   }
 
-  /// The smallest dry_frames() of [`begin`, `end`). The range goes around the end of the iteration where `end` is not
-  /// above `begin`.
-  [[nodiscard]] std::uint32_t least_dry(std::uint32_t begin, std::uint32_t end) const noexcept
+  /// The smallest frames_below_leases() of [`begin`, `end`). The range goes around the end of the iteration where `end`
+  /// is not above `begin`.
+  [[nodiscard]] std::uint32_t least_below_leases(std::uint32_t begin, std::uint32_t end) const noexcept
   {
-    const std::uint64_t most = end > begin
-                                   ? drowned_.largest(begin, end)
-                                   : std::max(drowned_.largest(begin, drowned_.size()), drowned_.largest(0, end));
+    const std::uint64_t most =
+        end > begin ? leased_frames_.largest(begin, end)
+                    : std::max(leased_frames_.largest(begin, leased_frames_.size()), leased_frames_.largest(0, end));
     return frames_ - static_cast<std::uint32_t>(most);
   }
 
@@ -94,13 +94,13 @@ class lease_tide {
 
   tier_space arena_;
   sequence<std::uint64_t> place_;  // by access index
-  max_tree drowned_;               // by access index
+  max_tree leased_frames_;         // by access index
   std::uint32_t frames_ = 0;
 };
 
 }  // namespace transfer
 
-/// Knows which frames are taken at which accesses of an iteration that repeats, and finds a window of frames that is
+/// Knows which frames are taken at which accesses of an iteration that repeats, and finds a run of frames that is
 /// free for a while.
 ///
 ///     frame_calendar calendar;
@@ -136,13 +136,13 @@ class frame_calendar {
     taken_.assign(words_, 0);
   }
 
-  /// The first frame of the lowest window of `count` frames that is free all the time, or none.
-  /// @param border   the window lies below this frame; at most the number of frames
-  [[nodiscard]] frame_id lowest(span_of_time when, std::uint32_t count, std::uint32_t border) noexcept
+  /// The first frame of the lowest run of `count` frames that is free all the time, or none.
+  /// @param lease_limit   the frame run lies below this frame; at most the number of frames
+  [[nodiscard]] frame_id lowest(span_of_time when, std::uint32_t count, std::uint32_t lease_limit) noexcept
   {
     collect(when);
     std::uint32_t length = 0;
-    for (std::uint32_t frame = 0; frame < border; ++frame) {
+    for (std::uint32_t frame = 0; frame < lease_limit; ++frame) {
       if (frame % 64 == 0 && taken_[frame / 64] == ~std::uint64_t{0}) {
         frame += 63;
         length = 0;
@@ -154,7 +154,7 @@ class frame_calendar {
     return frame_id::none;
   }
 
-  /// The window is free all the time.
+  /// The frame run is free all the time.
   [[nodiscard]] bool is_free(span_of_time when, frame_id first, std::uint32_t count) noexcept
   {
     collect(when);
@@ -229,7 +229,7 @@ namespace transfer {
 /// Chooses the frames in which chunks lie, for a plan of retention whose chunks have different lengths.
 ///
 ///     stay_frames frames;
-///     answer.places = frames.choose(uses, retained, tide, chunks);  // may drop gaps of `retained`
+///     answer.places = frames.choose(uses, retained, leased, chunks);  // may drop gaps of `retained`
 ///
 /// A plan that fits by its bytes does not fit by its frames where free frames do not lie side by side. Therefore all
 /// stays of an iteration get their frames at once. The longest stay comes first. A stay takes the lowest frames that
@@ -250,18 +250,18 @@ class stay_frames {
   /// @return           as iteration_plan::places, valid until the next call; empty where all chunks have one frame, or
   ///                   the iteration is too large
   std::span<const std::uint32_t> choose(const record_uses& record, sequence<std::uint8_t>& retained,
-                                        const lease_tide& tide, std::span<const chunk> chunks)
+                                        const lease_usage& leased, std::span<const chunk> chunks)
   {
     places_.clear();
     is_cut_ = false;
-    const std::uint32_t accesses = tide.accesses();
-    const bool has_windows =
+    const std::uint32_t accesses = leased.accesses();
+    const bool has_frame_runs =
         std::ranges::any_of(record.stretches(), [&](const held_stretch& it) { return chunks[it.chunk].frames > 1; });
-    if (!has_windows || frame_calendar::memory_bits(accesses, tide.frames()) > most_bits) return {};
+    if (!has_frame_runs || frame_calendar::memory_bits(accesses, leased.frames()) > most_bits) return {};
     const sequence<std::uint8_t> wanted = retained;
     for (const std::uint32_t slack : {accesses / 4, 0U}) {
       retained = wanted;
-      if (place(record, retained, tide, chunks, slack)) break;
+      if (place(record, retained, leased, chunks, slack)) break;
     }
     is_cut_ = retained != wanted;
     tell(record, retained, accesses);
@@ -280,7 +280,8 @@ class stay_frames {
       const std::uint32_t place = places_[load.first_use];
       const std::uint32_t count = chunks[load.chunk].frames;
       const frame_calendar::span_of_time before{accesses - 1, load.first_use + 1};
-      if (place == none || place + count > load.border || !calendar_.is_free(before, frame_id{place}, count)) continue;
+      if (place == none || place + count > load.lease_limit || !calendar_.is_free(before, frame_id{place}, count))
+        continue;
       calendar_.take(before, frame_id{place}, count);
       early_.push_back(load);
     }
@@ -302,21 +303,21 @@ class stay_frames {
   };
 
   /// @return   every stay has frames
-  bool place(const record_uses& record, sequence<std::uint8_t>& retained, const lease_tide& tide,
+  bool place(const record_uses& record, sequence<std::uint8_t>& retained, const lease_usage& leased,
              std::span<const chunk> chunks, std::uint32_t slack)
   {
     is_first_.assign(record.stretches().size(), 0);
     for (int round = 1;; ++round) {
-      list_stays(record, retained, tide.accesses());
-      calendar_.reset(tide.accesses(), tide.frames());
+      list_stays(record, retained, leased.accesses());
+      calendar_.reset(leased.accesses(), leased.frames());
       bool all = true;
       for (stay& it : stays_) {
         const std::uint32_t count = chunks[record.stretches()[it.stretch].chunk].frames;
-        it.first = find(it, count, tide, slack);
+        it.first = find(it, count, leased, slack);
         all = all && it.first != none;
         if (it.first != none) calendar_.take({it.begin, it.length}, frame_id{it.first}, count);
       }
-      if (all || round == most_rounds || !make_way(record, retained, tide.accesses())) return all;
+      if (all || round == most_rounds || !make_way(record, retained, leased.accesses())) return all;
     }
   }
 
@@ -332,15 +333,15 @@ class stay_frames {
     return changed;
   }
 
-  [[nodiscard]] std::uint32_t find(const stay& it, std::uint32_t count, const lease_tide& tide, std::uint32_t slack)
+  [[nodiscard]] std::uint32_t find(const stay& it, std::uint32_t count, const lease_usage& leased, std::uint32_t slack)
   {
-    const std::uint32_t accesses = tide.accesses();
+    const std::uint32_t accesses = leased.accesses();
     const bool is_all = it.length == accesses;
-    const std::uint32_t border =
-        is_all ? tide.least_dry(0, accesses) : tide.least_dry(it.begin, (it.begin + it.length) % accesses);
+    const std::uint32_t lease_limit = is_all ? leased.least_below_leases(0, accesses)
+                                             : leased.least_below_leases(it.begin, (it.begin + it.length) % accesses);
     for (std::uint32_t before = std::min(slack, accesses - it.length);; before /= 2) {
       const std::uint32_t begin = (it.begin + accesses - before) % accesses;
-      const frame_id first = calendar_.lowest({begin, it.length + before}, count, border);
+      const frame_id first = calendar_.lowest({begin, it.length + before}, count, lease_limit);
       if (first != frame_id::none || before == 0) return index_of(first);
     }
   }
@@ -435,19 +436,19 @@ class stay_frames {
 
 /// Turns "the chunk stays after this use" into the plan that a manager follows: next uses, and frames for a stay.
 ///
-///     iteration_plan plan = link_stays(uses, retained, tide, record.size());
+///     iteration_plan plan = link_stays(uses, retained, leased, record.size());
 ///
 /// Cost: O(uses + chunks + stretches log accesses).
 /// @param retained   by use: 1 if the chunk stays until its next use; only the use that ends a stretch counts
 /// @param access_count   number of accesses of the iteration
 [[nodiscard]] inline iteration_plan link_stays(const record_uses& record, std::span<const std::uint8_t> retained,
-                                               const lease_tide& tide, std::uint32_t access_count)
+                                               const lease_usage& leased, std::uint32_t access_count)
 {
   const auto stretches = record.stretches();
   iteration_plan plan;
   plan.retained_until.assign(access_count, access_record::never);
   plan.first_use.assign(record.last_of_chunk().size(), access_record::never);
-  plan.borders.assign(access_count, UINT32_MAX);
+  plan.lease_limits.assign(access_count, UINT32_MAX);
   const auto next_use = [&](std::uint32_t stretch) {
     const held_stretch& it = stretches[stretch];
     return retained[it.last] != 0 ? stretches[it.next].begin : access_record::never;
@@ -458,26 +459,26 @@ class stay_frames {
   for (std::uint32_t chunk = 0; chunk < plan.first_use.size(); ++chunk)
     if (const std::uint32_t last = record.last_of_chunk()[chunk]; last != record_uses::none)
       plan.first_use[chunk] = next_use(last);
-  // A chunk lies in one frame from its load until it leaves. The border lies below all leases of that time.
-  const auto border_of = [&](const held_stretch& stretch, bool around) {
-    if (retained[stretch.last] == 0) return tide.least_dry(stretch.begin, stretch.end);
+  // A chunk lies in one frame from its load until it leaves. The lease limit lies below all leases of that time.
+  const auto lease_limit_of = [&](const held_stretch& stretch, bool around) {
+    if (retained[stretch.last] == 0) return leased.least_below_leases(stretch.begin, stretch.end);
     const held_stretch& next = stretches[stretch.next];
-    return std::min(tide.least_dry(stretch.begin, next.begin),
-                    around || next.begin > stretch.begin ? plan.borders[next.begin] : UINT32_MAX);
+    return std::min(leased.least_below_leases(stretch.begin, next.begin),
+                    around || next.begin > stretch.begin ? plan.lease_limits[next.begin] : UINT32_MAX);
   };
   for (const bool around : {false, true})  // the second time the last stretches know what the first ones need
     for (std::size_t index = stretches.size(); index-- > 0;)
-      plan.borders[stretches[index].begin] = border_of(stretches[index], around);
+      plan.lease_limits[stretches[index].begin] = lease_limit_of(stretches[index], around);
   return plan;
 }
 
 /// The room of a plan, in which early loads have to fit.
 ///
-///     const early_room room{chunk_bytes, device_bytes, borders};
+///     const early_room room{chunk_bytes, device_bytes, lease_limits};
 struct early_room {
   std::span<const std::uint64_t> chunk_bytes;
   std::span<const std::uint64_t> device_bytes;  ///< what chunks may take, at each access [bytes]
-  std::span<const std::uint32_t> borders;       ///< as in iteration_plan
+  std::span<const std::uint32_t> lease_limits;  ///< as in iteration_plan
 };
 
 /// The order of early loads: by `ready`, then by `first_use`, then by `chunk`.
@@ -489,19 +490,20 @@ inline void sort_by_readiness(std::span<early_load> loads) noexcept
   });
 }
 
-/// An early load with the border of its whole stay, which begins at the last access of an iteration.
+/// An early load with the lease limit of its whole stay, which begins at the last access of an iteration.
 [[nodiscard]] inline early_load make_early_load(std::uint32_t chunk, std::uint32_t ready, std::uint32_t first_use,
-                                                const lease_tide& tide, std::span<const std::uint32_t> borders) noexcept
+                                                const lease_usage& leased,
+                                                std::span<const std::uint32_t> lease_limits) noexcept
 {
-  const auto access_count = static_cast<std::uint32_t>(borders.size());
-  const std::uint32_t dry = tide.least_dry(access_count - 1, first_use == 0 ? access_count : first_use);
-  return {chunk, ready, first_use, std::min(dry, borders[first_use])};
+  const auto access_count = static_cast<std::uint32_t>(lease_limits.size());
+  const std::uint32_t dry = leased.least_below_leases(access_count - 1, first_use == 0 ? access_count : first_use);
+  return {chunk, ready, first_use, std::min(dry, lease_limits[first_use])};
 }
 
 /// Chooses the chunks that are loaded for the next iteration before this iteration ends.
 ///
 ///     early_loads early;
-///     answer.early = early.choose(uses, retained, tide, {sizes, device_bytes, answer.borders});
+///     answer.early = early.choose(uses, retained, leased, {sizes, device_bytes, answer.lease_limits});
 ///
 /// Chunks are chosen in the order of their first uses. The choice ends at the first chunk for which there is no room
 /// beside all chunks that are used or stay. A chosen chunk counts as if it stayed after its first use: otherwise it
@@ -514,7 +516,7 @@ class early_loads {
  public:
   /// @param retained   as in link_stays   @return   valid until the next call
   std::span<const early_load> choose(const record_uses& record, std::span<const std::uint8_t> retained,
-                                     const lease_tide& tide, const early_room& room)
+                                     const lease_usage& leased, const early_room& room)
   {
     const auto access_count = static_cast<std::uint32_t>(room.device_bytes.size());
     const auto chunks = static_cast<std::uint32_t>(room.chunk_bytes.size());
@@ -535,7 +537,7 @@ class early_loads {
       for (; passed < use.begin; ++passed) least = std::min(least, left_[passed]);
       taken += static_cast<std::int64_t>(room.chunk_bytes[use.chunk]);
       if (taken > least) break;
-      chosen_.push_back(make_early_load(use.chunk, end_of_chunk_[use.chunk], use.begin, tide, room.borders));
+      chosen_.push_back(make_early_load(use.chunk, end_of_chunk_[use.chunk], use.begin, leased, room.lease_limits));
     }
     sort_by_readiness(chosen_);
     return chosen_;
@@ -597,11 +599,11 @@ class early_loads {
       until[chunk] = plan.retained_until[index];
   }
   std::vector<early_load> early;
-  lease_tide tide;
-  if (plan.first_use.empty() || !tide.read(record, device, frame)) return early;
+  lease_usage leased;
+  if (plan.first_use.empty() || !leased.read(record, device, frame)) return early;
   for (std::uint32_t chunk = 0; chunk < until.size(); ++chunk)
     if (plan.first_use[chunk] != access_record::never && until[chunk] == access_record::never)
-      early.push_back(make_early_load(chunk, ready[chunk], plan.first_use[chunk], tide, plan.borders));
+      early.push_back(make_early_load(chunk, ready[chunk], plan.first_use[chunk], leased, plan.lease_limits));
   sort_by_readiness(early);
   return early;
 }

@@ -58,7 +58,7 @@ struct schedule_input {
 ///       {
 ///         iteration_plan plan;
 ///         plan.retained_until.assign(asked.record.size(), access_record::never);  // no chunk stays
-///         plan.borders.assign(asked.record.size(), UINT32_MAX);
+///         plan.lease_limits.assign(asked.record.size(), UINT32_MAX);
 ///         plan.first_use.assign(asked.chunks.size(), access_record::never);
 ///         return plan;
 ///       }

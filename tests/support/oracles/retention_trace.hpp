@@ -79,16 +79,16 @@ inline retention_trace gpt_retention_trace(const gpt_numbers& shape, double shar
   retention_trace made;
   made.chunk_bytes.assign(weights, weight_bytes);
   made.chunk_bytes.resize(std::size_t{4} * weights, 2 * weight_bytes);
-  std::vector<std::uint64_t> tide;
+  std::vector<std::uint64_t> leased;
   const auto pass = [&](std::uint32_t layer, use_kind kind) {
     for (std::uint32_t index = 0; index < shape.chunks_per_layer; ++index)
-      made.use(layer * shape.chunks_per_layer + index, static_cast<std::uint32_t>(tide.size()), kind);
-    tide.push_back((layer + 1) * checkpoint + working_set);
+      made.use(layer * shape.chunks_per_layer + index, static_cast<std::uint32_t>(leased.size()), kind);
+    leased.push_back((layer + 1) * checkpoint + working_set);
   };
   for (std::uint32_t layer = 0; layer < shape.layers; ++layer) pass(layer, use_kind::read);
   for (std::uint32_t layer = shape.layers; layer-- > 0;) pass(layer, use_kind::update);
   for (std::uint32_t part = 0; part < shape.update_accesses; ++part) {
-    const auto now = static_cast<std::uint32_t>(tide.size());
+    const auto now = static_cast<std::uint32_t>(leased.size());
     const std::uint64_t begin = std::uint64_t{weights} * part / shape.update_accesses;
     for (auto at = static_cast<std::uint32_t>(begin); at < std::uint64_t{weights} * (part + 1) / shape.update_accesses;
          ++at) {
@@ -96,16 +96,17 @@ inline retention_trace gpt_retention_trace(const gpt_numbers& shape, double shar
       made.use(at, now, kind);
       for (std::uint32_t list = 0; list < 3; ++list) made.use(weights + 3 * at + list, now, kind);
     }
-    tide.push_back(0);
+    leased.push_back(0);
   }
-  std::vector<std::uint64_t> least = tide;
-  std::uint64_t all = *std::ranges::max_element(tide);
+  std::vector<std::uint64_t> least = leased;
+  std::uint64_t all = *std::ranges::max_element(leased);
   for (const std::uint64_t size : made.chunk_bytes) all += size;
   for (const auto& it : made.uses)
     if (chunkmem::transfer::is_on_device(it.kind)) least[it.begin] += made.chunk_bytes[it.chunk];
   const std::uint64_t smallest = *std::ranges::max_element(least);
   const std::uint64_t device = smallest + static_cast<std::uint64_t>(static_cast<double>(all - smallest) * share);
-  for (const std::uint64_t leased : tide) made.device_bytes.push_back((device - leased) / weight_bytes * weight_bytes);
+  for (const std::uint64_t leased : leased)
+    made.device_bytes.push_back((device - leased) / weight_bytes * weight_bytes);
   return made;
 }
 

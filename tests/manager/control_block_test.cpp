@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/manager/owner_link.hpp>
+#include <chunkmem/manager/control_block.hpp>
 
 #include <chunkmem/core/error.hpp>
 
@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace owner_link_test {
+namespace control_block_test {
 
 using namespace chunkmem;
 
@@ -32,7 +32,7 @@ static_assert(std::is_nothrow_move_constructible_v<share> && std::is_nothrow_mov
 /// A manager's side of the thread.
 struct owner {
   toy_engine engine;
-  owner_link<toy_engine>* link = new owner_link<toy_engine>{&engine, 0};
+  control_block<toy_engine>* link = new control_block<toy_engine>{&engine, 0};
 
   owner() = default;
   owner(const owner&) = delete;
@@ -82,4 +82,4 @@ TEST_CASE("an access_token that cannot be made leaves nothing behind", "[manager
   CHECK(it.engine.given_back.empty());
 }
 
-}  // namespace owner_link_test
+}  // namespace control_block_test

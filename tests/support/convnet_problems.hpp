@@ -2,8 +2,8 @@
 #pragma once
 
 #include <chunkmem/core/bytes.hpp>
+#include <support/convnet_chain.hpp>
 #include <support/oracles/random_chain.hpp>
-#include <support/picture_chain.hpp>
 
 #include <cstdint>
 #include <string_view>
@@ -26,11 +26,10 @@ inline constexpr pictures::picture_device device_of_2017{.flops_per_second = 0.6
 /// Two gigabytes are left for all else; a link of 12 GB/s each way.
 inline chain_problem problem_of(const picture_training& training)
 {
-  return {
-      .chain = pictures::chain_of(pictures::picture_network_of(training.network), device_of_2017, training.pictures),
-      .budget = {.device = chunkmem::bytes{14'000'000'000},
-                 .to_host_bytes_per_second = 12e9,
-                 .to_device_bytes_per_second = 12e9}};
+  return {.chain = pictures::chain_of(pictures::convnet_of(training.network), device_of_2017, training.pictures),
+          .budget = {.device = chunkmem::bytes{14'000'000'000},
+                     .to_host_bytes_per_second = 12e9,
+                     .to_device_bytes_per_second = 12e9}};
 }
 
 }  // namespace support

@@ -4,7 +4,7 @@
 #include <chunkmem/activation/layer_chain.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
-#include <support/picture_networks.hpp>
+#include <support/convnets.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -77,7 +77,7 @@ struct picture_device {
 }
 
 /// Seconds of a whole forward pass for one picture. @throws config_error as for an operator
-[[nodiscard]] inline double forward_seconds(const picture_network& network, const picture_device& device)
+[[nodiscard]] inline double forward_seconds(const convnet& network, const picture_device& device)
 {
   double seconds = 0;
   for (const picture_operator& layer : network.operators) seconds += forward_seconds(layer, device);
@@ -150,8 +150,7 @@ class picture_block {
 ///
 /// @param  pictures   of a batch
 /// @throws config_error   a rate of the device is no finite number above 0; size_overflow
-[[nodiscard]] inline layer_chain chain_of(const picture_network& network, const picture_device& device,
-                                          std::uint64_t pictures)
+[[nodiscard]] inline layer_chain chain_of(const convnet& network, const picture_device& device, std::uint64_t pictures)
 {
   using kind = picture_operator_kind;
   layer_chain chain;

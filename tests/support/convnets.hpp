@@ -79,13 +79,13 @@ struct picture_operator {
 ///
 /// The order is one in which each operator follows all operators that it reads from. Cost of each sum: O(operators).
 ///
-///     const picture_network network = resnet(50);
+///     const convnet network = resnet(50);
 ///     const std::uint64_t kept = network.saved_elements() * pictures;   // elements when the forward pass ends
-struct picture_network {
+struct convnet {
   std::string name;
   std::vector<picture_operator> operators;
 
-  [[nodiscard]] bool operator==(const picture_network&) const noexcept = default;
+  [[nodiscard]] bool operator==(const convnet&) const noexcept = default;
 
   /// Weights and biases of all operators. @throws size_overflow
   [[nodiscard]] std::uint64_t parameters() const { return total(&picture_operator::parameters); }
@@ -144,7 +144,7 @@ class picture_builder {
  public:
   picture_builder(std::string name, picture_shape picture) : shape_{picture} { network_.name = std::move(name); }
 
-  [[nodiscard]] picture_network finish() && { return std::move(network_); }
+  [[nodiscard]] convnet finish() && { return std::move(network_); }
 
   /// The last tensor will be read twice. The second reader starts from it, or joins it with another.
   [[nodiscard]] picture_shape open_branch()
@@ -241,7 +241,7 @@ class picture_builder {
     network_.operators.back().backward_flops = (flops * gradients).value();
   }
 
-  picture_network network_;
+  convnet network_;
   picture_shape shape_;
   std::uint64_t open_branches_ = 0;
   checked carried_ = 0;
@@ -254,7 +254,7 @@ inline constexpr picture_window one_pixel{};
 }
 inline constexpr picture_window two_by_two{2, 2, 0};
 
-inline constexpr std::uint64_t deepest_picture_network = 65'536;
+inline constexpr std::uint64_t deepest_convnet = 65'536;
 
 /// Three convolutions with a norm each; the addition precedes the last ReLU.
 inline void append_bottleneck(picture_builder& builder, std::uint64_t width, std::uint64_t stride, bool projects)
@@ -307,8 +307,8 @@ inline void append_preactivated_block(picture_builder& builder, std::uint64_t wi
 }
 
 /// Three stages for pictures of 32 x 32 and 10 classes. Each stage halves the side and doubles the width.
-[[nodiscard]] inline picture_network preactivated_network(std::string name, std::uint64_t blocks_of_stage,
-                                                          std::uint64_t width, bool is_bottleneck)
+[[nodiscard]] inline convnet preactivated_network(std::string name, std::uint64_t blocks_of_stage, std::uint64_t width,
+                                                  bool is_bottleneck)
 {
   picture_builder builder{std::move(name), {3, 32}};
   builder.convolve(16, three_pixels());
@@ -349,11 +349,11 @@ inline void check_unet(std::uint64_t pixels, bool pads)
 /// The convolution of 3 x 3 has the stride of a block, as all later implementations have it. Source: He et al. 2015,
 /// arXiv 1512.03385; depth 200: He et al. 2016, arXiv 1603.05027, with its blocks in the older order.
 ///
-///     const picture_network network = resnet(50);   // 174 operators
+///     const convnet network = resnet(50);   // 174 operators
 ///
 /// @param  depth   50, 101, 152 or 200
 /// @throws config_error   another depth
-[[nodiscard]] inline picture_network resnet(std::uint64_t depth)
+[[nodiscard]] inline convnet resnet(std::uint64_t depth)
 {
   struct stages {
     std::uint64_t depth;
@@ -382,13 +382,13 @@ inline void check_unet(std::uint64_t pixels, bool pads)
 ///
 /// Source: He et al. 2016, arXiv 1603.05027.
 ///
-///     const picture_network network = preactivation_resnet(1001);   // 3,338 operators
+///     const convnet network = preactivation_resnet(1001);   // 3,338 operators
 ///
 /// @param  depth   2 more than a multiple of 9
 /// @throws config_error   another depth, or one above 65,536
-[[nodiscard]] inline picture_network preactivation_resnet(std::uint64_t depth)
+[[nodiscard]] inline convnet preactivation_resnet(std::uint64_t depth)
 {
-  if (depth < 11 || depth > detail::deepest_picture_network || depth % 9 != 2)
+  if (depth < 11 || depth > detail::deepest_convnet || depth % 9 != 2)
     throw config_error{error_text{} << "chunkmem: no pre-activation ResNet has " << depth
                                     << " layers (give it 11 or a multiple of 9 more, 65,531 at most, such as 1001)"};
   return detail::preactivated_network("PreAct-ResNet-" + std::to_string(depth), (depth - 2) / 9, 16, true);
@@ -398,15 +398,15 @@ inline void check_unet(std::uint64_t pixels, bool pads)
 ///
 /// Source: Zagoruyko and Komodakis 2016, arXiv 1605.07146.
 ///
-///     const picture_network network = wide_resnet(28, 10);   // 92 operators
+///     const convnet network = wide_resnet(28, 10);   // 92 operators
 ///
 /// @param  depth   4 more than a multiple of 6
 /// @param  width   channels of a stage, in multiples of 16, 32 and 64
 /// @throws config_error    another depth, one above 65,536, or width 0
 /// @throws size_overflow   a number of elements or FLOP needs more than 64 bits
-[[nodiscard]] inline picture_network wide_resnet(std::uint64_t depth, std::uint64_t width)
+[[nodiscard]] inline convnet wide_resnet(std::uint64_t depth, std::uint64_t width)
 {
-  if (depth < 10 || depth > detail::deepest_picture_network || depth % 6 != 4)
+  if (depth < 10 || depth > detail::deepest_convnet || depth % 6 != 4)
     throw config_error{error_text{} << "chunkmem: no wide ResNet has " << depth
                                     << " layers (give it 10 or a multiple of 6 more, 65,536 at most, such as 28)"};
   if (width == 0) throw config_error{"chunkmem: a wide ResNet has width 0 (give it 1 at least, such as 10)"};
@@ -418,8 +418,8 @@ inline void check_unet(std::uint64_t pixels, bool pads)
 ///
 /// Source: Simonyan and Zisserman 2014, arXiv 1409.1556.
 ///
-///     const picture_network network = vgg16();   // 36 operators
-[[nodiscard]] inline picture_network vgg16()
+///     const convnet network = vgg16();   // 36 operators
+[[nodiscard]] inline convnet vgg16()
 {
   struct stage {
     std::uint64_t convolutions;
@@ -448,13 +448,13 @@ inline void check_unet(std::uint64_t pixels, bool pads)
 /// before the first pool and after the last concatenation end blocks. Source: Ronneberger et al. 2015, arXiv
 /// 1505.04597.
 ///
-///     const picture_network network = unet(572, false);   // 49 operators
+///     const convnet network = unet(572, false);   // 49 operators
 ///
 /// @param  pixels   side of a picture. With padding: a multiple of 16. Without: 188, or a multiple of 16 more
 /// @param  pads     convolutions keep the side
 /// @throws config_error    another side
 /// @throws size_overflow   a number of elements or FLOP needs more than 64 bits
-[[nodiscard]] inline picture_network unet(std::uint64_t pixels, bool pads)
+[[nodiscard]] inline convnet unet(std::uint64_t pixels, bool pads)
 {
   detail::check_unet(pixels, pads);
   detail::picture_builder builder{"U-Net-" + std::to_string(pixels) + (pads ? "-same" : "-valid"), {1, pixels}};
@@ -475,18 +475,18 @@ inline void check_unet(std::uint64_t pixels, bool pads)
   return std::move(builder).finish();
 }
 
-/// The names that picture_network_of() knows.
+/// The names that convnet_of() knows.
 ///
-///     for (const std::string_view name : picture_network_names) std::cout << name << '\n';
-inline constexpr std::string_view picture_network_names[] = {
-    "ResNet-50", "ResNet-200", "PreAct-ResNet-1001", "VGG16", "WRN-28-10", "U-Net-572-valid", "U-Net-512-same"};
+///     for (const std::string_view name : convnet_names) std::cout << name << '\n';
+inline constexpr std::string_view convnet_names[] = {"ResNet-50", "ResNet-200",      "PreAct-ResNet-1001", "VGG16",
+                                                     "WRN-28-10", "U-Net-572-valid", "U-Net-512-same"};
 
 /// The network of a name. It carries this name.
 ///
-///     const picture_network network = picture_network_of("WRN-28-10");
+///     const convnet network = convnet_of("WRN-28-10");
 ///
 /// @throws config_error   there is none of that name; the text lists all names
-[[nodiscard]] inline picture_network picture_network_of(std::string_view name)
+[[nodiscard]] inline convnet convnet_of(std::string_view name)
 {
   if (name == "ResNet-50") return resnet(50);
   if (name == "ResNet-200") return resnet(200);
@@ -497,7 +497,7 @@ inline constexpr std::string_view picture_network_names[] = {
   if (name == "U-Net-512-same") return unet(512, true);
   error_text text;
   text << "chunkmem: no picture network is named " << name << " (take one of:";
-  for (const std::string_view known : picture_network_names) text << " " << known;
+  for (const std::string_view known : convnet_names) text << " " << known;
   throw config_error{text << ")"};
 }
 

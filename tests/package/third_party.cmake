@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Builds a project with policies of its own, tests/package/strangers, beside an installed chunkmem and far from its tree,
+# Builds a project with policies of its own, tests/package/third_party, beside an installed chunkmem and far from its tree,
 # and runs its tests. Nothing of chunkmem is written for it, and nothing of its tree is read.
-#   cmake -DROOT= -DBUILD= -DGENERATOR= -DCOMPILER= [-DCATCH2_INCLUDE=] -P strangers.cmake
+#   cmake -DROOT= -DBUILD= -DGENERATOR= -DCOMPILER= [-DCATCH2_INCLUDE=] -P third_party.cmake
 cmake_minimum_required(VERSION 3.25)
 set(scratch "${BUILD}/strangers_test")
 file(REMOVE_RECURSE "${scratch}")
@@ -26,14 +26,14 @@ function(contents_of out folder)
 endfunction()
 
 run(${CMAKE_COMMAND} --install "${BUILD}" --prefix "${scratch}/prefix")
-file(COPY "${ROOT}/tests/package/strangers" DESTINATION "${scratch}")
+file(COPY "${ROOT}/tests/package/third_party" DESTINATION "${scratch}")
 contents_of(before "${scratch}/prefix")
 
-run(${CMAKE_COMMAND} -S "${scratch}/strangers" -B "${scratch}/build" -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${COMPILER}
+run(${CMAKE_COMMAND} -S "${scratch}/third_party" -B "${scratch}/build" -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${COMPILER}
     -DCMAKE_PREFIX_PATH=${scratch}/prefix -DCMAKE_FIND_USE_PACKAGE_REGISTRY=OFF -DCMAKE_EXPORT_COMPILE_COMMANDS=ON
     -DCHUNKMEM_CATCH2_INCLUDE=${CATCH2_INCLUDE})
 run(${CMAKE_COMMAND} --build "${scratch}/build" --parallel 2)
-run("${scratch}/build/strangers")
+run("${scratch}/build/third_party")
 
 contents_of(after "${scratch}/prefix")
 if(NOT before STREQUAL after)

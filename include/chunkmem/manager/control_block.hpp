@@ -17,7 +17,7 @@ namespace chunkmem::inline v0 {
 /// A pin that outlives its manager finds the link cut, and says so instead of reading freed memory. Not atomic: one
 /// caller.
 template <class Engine>
-struct owner_link {
+struct control_block {
   Engine* engine = nullptr;   ///< null once the manager is gone
   std::uint64_t holders = 0;  ///< live pins and leases
 
@@ -37,7 +37,7 @@ template <class Engine>
 class manager_link {
  public:
   /// @param engine   of the manager; outlives this   @throws std::bad_alloc
-  explicit manager_link(Engine& engine) : link_{new owner_link<Engine>{&engine, 0}} {}
+  explicit manager_link(Engine& engine) : link_{new control_block<Engine>{&engine, 0}} {}
   manager_link(const manager_link&) = delete;
   ~manager_link()
   {
@@ -45,15 +45,15 @@ class manager_link {
     if (link_->holders == 0) delete link_;
   }
 
-  [[nodiscard]] owner_link<Engine>& operator*() const noexcept { return *link_; }
-  [[nodiscard]] owner_link<Engine>* operator->() const noexcept { return link_; }
-  [[nodiscard]] owner_link<Engine>* get() const noexcept { return link_; }
+  [[nodiscard]] control_block<Engine>& operator*() const noexcept { return *link_; }
+  [[nodiscard]] control_block<Engine>* operator->() const noexcept { return link_; }
+  [[nodiscard]] control_block<Engine>* get() const noexcept { return link_; }
 
   /// Tells this manager's handles from another's; never 0.
   [[nodiscard]] std::uint32_t owner() const noexcept { return link_->owner(); }
 
  private:
-  owner_link<Engine>* link_;
+  control_block<Engine>* link_;
 };
 
 /// A share in something that an engine handed out; given back when it ends. Move-only.
@@ -65,7 +65,7 @@ class holder {
   holder() = default;
   /// @param take   gives the access_token; it is made in place, since a pin is on the hot path
   template <class Take>
-  [[gnu::always_inline]] holder(owner_link<Engine>* link, Take take) : link_{link}, held_{take()}
+  [[gnu::always_inline]] holder(control_block<Engine>* link, Take take) : link_{link}, held_{take()}
   {
     ++link_->holders;
   }
@@ -101,10 +101,10 @@ class holder {
     return held_;
   }
 
-  [[nodiscard]] owner_link<Engine>* link() const noexcept { return link_; }
+  [[nodiscard]] control_block<Engine>* link() const noexcept { return link_; }
 
  private:
-  [[gnu::always_inline]] void give_back(owner_link<Engine>* link) noexcept
+  [[gnu::always_inline]] void give_back(control_block<Engine>* link) noexcept
   {
     if (link->engine != nullptr) [[likely]] {
       --link->holders;
@@ -120,7 +120,7 @@ class holder {
     throw usage_error{"a pin or lease outlived its manager: its bytes are gone (end all pins before the manager)"};
   }
 
-  owner_link<Engine>* link_ = nullptr;
+  control_block<Engine>* link_ = nullptr;
   Token held_{};
 };
 
@@ -144,7 +144,7 @@ class iteration {
  public:
   /// @param real   false in a rehearsal, where nothing begins
   /// @pre there is room for so many micro-batches
-  iteration(owner_link<Engine>& link, std::uint32_t micro_batches, bool real) noexcept
+  iteration(control_block<Engine>& link, std::uint32_t micro_batches, bool real) noexcept
       : link_{&link}, micro_batches_{micro_batches}, exceptions_{std::uncaught_exceptions()}, real_{real}
   {
     ++link.holders;
@@ -229,7 +229,7 @@ class iteration {
     return true;
   }
 
-  owner_link<Engine>* link_;
+  control_block<Engine>* link_;
   std::uint32_t micro_batches_;
   int exceptions_;
   bool real_;

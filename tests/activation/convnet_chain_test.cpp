@@ -2,8 +2,8 @@
 #include <chunkmem/core/error.hpp>
 
 #include <support/catch.hpp>
-#include <support/picture_chain.hpp>
-#include <support/picture_problems.hpp>
+#include <support/convnet_chain.hpp>
+#include <support/convnet_problems.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-namespace named_picture_networks_test {
+namespace named_convnets_test {
 
 using namespace chunkmem;
 using namespace support::pictures;
@@ -23,7 +23,7 @@ namespace {
 
 using kinds = std::vector<picture_operator_kind>;
 
-kinds kinds_of(const picture_network& network, std::size_t first, std::size_t count)
+kinds kinds_of(const convnet& network, std::size_t first, std::size_t count)
 {
   kinds found;
   for (std::size_t index = first; index < first + count; ++index) found.push_back(network.operators.at(index).kind);
@@ -31,7 +31,7 @@ kinds kinds_of(const picture_network& network, std::size_t first, std::size_t co
 }
 
 /// Whether each operator ends a block, as a row of digits.
-std::string ends_of(const picture_network& network, std::size_t first, std::size_t count)
+std::string ends_of(const convnet& network, std::size_t first, std::size_t count)
 {
   std::string digits;
   for (std::size_t index = first; index < first + count; ++index)
@@ -61,7 +61,7 @@ TEST_CASE("the networks of the literature have the sizes that their surveys repo
            row{"U-Net-572-valid", 49, 31'030'658, 300'856'848'896, 297'113'632, 143'732'256, 45},
            row{"U-Net-512-same", 49, 31'030'658, 384'768'671'744, 358'612'992, 167'772'160, 45},
        }) {
-    const picture_network network = picture_network_of(expected.name);
+    const convnet network = convnet_of(expected.name);
     CAPTURE(expected.name);
     CHECK(network.name == expected.name);
     CHECK(network.operators.size() == expected.operators);
@@ -75,8 +75,8 @@ TEST_CASE("the networks of the literature have the sizes that their surveys repo
 
 TEST_CASE("every operator of every network keeps the rules of its kind", "[activation]")
 {
-  for (const std::string_view name : picture_network_names) {
-    const picture_network network = picture_network_of(name);
+  for (const std::string_view name : convnet_names) {
+    const convnet network = convnet_of(name);
     int breaches = 0;
     for (const picture_operator& layer : network.operators) {
       const bool is_first = &layer == network.operators.data();
@@ -101,7 +101,7 @@ TEST_CASE("every operator of every network keeps the rules of its kind", "[activ
 TEST_CASE("a ResNet can be cut before its first block, around each addition's ReLU, and after its last block",
           "[activation]")
 {
-  const picture_network network = resnet(50);
+  const convnet network = resnet(50);
   CHECK(kinds_of(network, 0, 4) == kinds{convolution, batch_norm, relu, max_pool});
   CHECK(ends_of(network, 0, 4) == "1111");
   const kinds projecting{convolution, batch_norm, relu,        convolution, batch_norm, relu,
@@ -119,13 +119,13 @@ TEST_CASE("a ResNet can be cut before its first block, around each addition's Re
 TEST_CASE("a pre-activated network can be cut after each addition, and before a projecting block's branches",
           "[activation]")
 {
-  const picture_network deep = preactivation_resnet(1001);
+  const convnet deep = preactivation_resnet(1001);
   CHECK(kinds_of(deep, 0, 12) == kinds{convolution, batch_norm, relu, convolution, batch_norm, relu, convolution,
                                        batch_norm, relu, convolution, convolution, addition});
   CHECK(ends_of(deep, 0, 12) == "111000000001");
   CHECK(ends_of(deep, 12, 10) == "0000000001");
   CHECK(ends_of(deep, 3334, 4) == "1111");
-  const picture_network wide = wide_resnet(28, 10);
+  const convnet wide = wide_resnet(28, 10);
   CHECK(kinds_of(wide, 1, 8) ==
         kinds{batch_norm, relu, convolution, batch_norm, relu, convolution, convolution, addition});
   CHECK(ends_of(wide, 0, 23) == "11100000100000010000001");
@@ -134,7 +134,7 @@ TEST_CASE("a pre-activated network can be cut after each addition, and before a 
 TEST_CASE("a U-Net carries its skips over every cut", "[activation]")
 {
   for (const bool pads : {false, true}) {
-    const picture_network network = unet(pads ? 512 : 572, pads);
+    const convnet network = unet(pads ? 512 : 572, pads);
     CHECK(ends_of(network, 0, 20) == "11101111011110111101");
     CHECK(ends_of(network, 20, 29) == std::string(29, '1'));
     CHECK(network.operators[43].kind == concatenation);
@@ -149,7 +149,7 @@ TEST_CASE("a U-Net carries its skips over every cut", "[activation]")
 
 TEST_CASE("a chain without branches reads what it made", "[activation]")
 {
-  const picture_network network = vgg16();
+  const convnet network = vgg16();
   CHECK(network.operators.front().input_elements == 3 * 224 * 224);
   for (std::size_t index = 1; index < network.operators.size(); ++index)
     CHECK(network.operators[index].input_elements == network.operators[index - 1].output_elements);
@@ -163,7 +163,7 @@ TEST_CASE("figures of single operators by hand", "[activation]")
         picture_operator{convolution, 236'027'904, 236'027'904, 9408, 150'528, 802'816, 802'816, 0, false, true});
   const picture_operator pool = resnet(50).operators[3];
   CHECK(pool == picture_operator{max_pool, 0, 0, 0, 802'816, 200'704, 200'704, 0, false, true});
-  const picture_network network = unet(572, false);
+  const convnet network = unet(572, false);
   CHECK(network.operators[0].output_elements == 64 * 570 * 570);
   // From 28 x 28 of 1,024 channels to 56 x 56 of 512; then joined with as much of a skip of 64 x 64.
   CHECK(network.operators[24] == picture_operator{transposed_convolution, 3'288'334'336, 6'576'668'672, 2'097'664,
@@ -201,9 +201,9 @@ TEST_CASE("no network has an impossible depth, width, side or name", "[activatio
   CHECK_THROWS_AS(unet(UINT64_MAX - 3, false), size_overflow);
   CHECK_THROWS_WITH(resnet(34), ContainsSubstring("has 34 layers") && ContainsSubstring("50, 101, 152 or 200"));
   CHECK_THROWS_WITH(unet(500, true), ContainsSubstring("500 pixels") && ContainsSubstring("multiple of 16"));
-  CHECK_THROWS_AS(picture_network_of("ResNet-49"), config_error);
-  for (const std::string_view known : picture_network_names)
-    CHECK_THROWS_WITH(picture_network_of(""), ContainsSubstring(" " + std::string{known}));
+  CHECK_THROWS_AS(convnet_of("ResNet-49"), config_error);
+  for (const std::string_view known : convnet_names)
+    CHECK_THROWS_WITH(convnet_of(""), ContainsSubstring(" " + std::string{known}));
 }
 
 TEST_CASE("each kind of operator has a name of its own", "[activation]")
@@ -218,7 +218,7 @@ TEST_CASE("each kind of operator has a name of its own", "[activation]")
   STATIC_REQUIRE(name_of(linear) == "linear");
 }
 
-}  // namespace named_picture_networks_test
+}  // namespace named_convnets_test
 
 namespace picture_costs_test {
 
@@ -251,7 +251,7 @@ TEST_CASE("forward times and kept bytes of the networks equal those of an indepe
            row{"U-Net-572-valid", 35.4, 0.05, 574.9, 16.3},
            row{"U-Net-512-same", 45.0, 0.05, 671.1, 14.9},
        }) {
-    const picture_network network = picture_network_of(expected.name);
+    const convnet network = convnet_of(expected.name);
     const double seconds = forward_seconds(network, v100);
     const double kept = static_cast<double>(picture_element_bytes * network.saved_elements());
     CAPTURE(expected.name);
@@ -301,7 +301,7 @@ TEST_CASE("a device has finite rates above 0", "[activation]")
 
 }  // namespace picture_costs_test
 
-namespace picture_chain_test {
+namespace convnet_chain_test {
 
 using namespace chunkmem;
 using namespace chunkmem::activation;
@@ -318,16 +318,16 @@ TEST_CASE("each network of the literature becomes a chain of the blocks between 
        {row{"ResNet-50", 21}, row{"ResNet-200", 71}, row{"PreAct-ResNet-1001", 340}, row{"VGG16", 21},
         row{"WRN-28-10", 19}, row{"U-Net-572-valid", 23}, row{"U-Net-512-same", 23}}) {
     CAPTURE(name);
-    CHECK(chain_of(support::pictures::picture_network_of(name), device_of_2017, 1).size() == blocks);
+    CHECK(chain_of(support::pictures::convnet_of(name), device_of_2017, 1).size() == blocks);
   }
 }
 
 TEST_CASE("a chain has the bytes and the times of its network", "[activation]")
 {
-  for (const std::string_view name : support::pictures::picture_network_names)
+  for (const std::string_view name : support::pictures::convnet_names)
     for (const std::uint64_t pictures : {1U, 7U, 256U}) {
       CAPTURE(name, pictures);
-      const support::pictures::picture_network network = support::pictures::picture_network_of(name);
+      const support::pictures::convnet network = support::pictures::convnet_of(name);
       const layer_chain chain = chain_of(network, device_of_2017, pictures);
       CHECK_NOTHROW(chain.check());
       // Tensors that are carried to the end are saved by their blocks, and counted there no more.
@@ -343,8 +343,8 @@ TEST_CASE("a chain has the bytes and the times of its network", "[activation]")
 TEST_CASE("no block has an output that exceeds its saved bytes, and a run that saves nothing holds the whole block",
           "[activation]")
 {
-  for (const std::string_view name : support::pictures::picture_network_names) {
-    const layer_chain chain = chain_of(support::pictures::picture_network_of(name), device_of_2017, 3);
+  for (const std::string_view name : support::pictures::convnet_names) {
+    const layer_chain chain = chain_of(support::pictures::convnet_of(name), device_of_2017, 3);
     int breaches = 0;
     for (const chain_block& block : chain.blocks) {
       breaches += block.boundary > block.saved || block.boundary == 0_B ? 1 : 0;
@@ -368,7 +368,7 @@ TEST_CASE("a network is cut neither before a ReLU nor after a concatenation", "[
     CHECK(chain.blocks[block].boundary == outputs[block]);
   }
   // Both parts of a concatenation are kept; the convolution that reads them follows in one block.
-  const support::pictures::picture_network network = support::pictures::unet(512, true);
+  const support::pictures::convnet network = support::pictures::unet(512, true);
   REQUIRE(network.operators[25].kind == support::pictures::picture_operator_kind::concatenation);
   for (const chain_block& block : chain_of(network, device_of_2017, 1).blocks)
     CHECK(block.name != "operators up to 25");
@@ -376,7 +376,7 @@ TEST_CASE("a network is cut neither before a ReLU nor after a concatenation", "[
 
 TEST_CASE("a U-Net carries its skips in each block from the one that made them on", "[activation]")
 {
-  const support::pictures::picture_network network = support::pictures::unet(512, true);
+  const support::pictures::convnet network = support::pictures::unet(512, true);
   const layer_chain chain = chain_of(network, device_of_2017, 2);
   bytes skips;
   for (const support::pictures::picture_operator& layer : network.operators)
@@ -398,4 +398,4 @@ TEST_CASE("devices without a rate and batches without an end have no chain", "[a
   CHECK_THROWS_AS(chain_of({}, device_of_2017, 1).check(), config_error);
 }
 
-}  // namespace picture_chain_test
+}  // namespace convnet_chain_test
