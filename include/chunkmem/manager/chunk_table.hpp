@@ -117,11 +117,16 @@ class chunk_table {
 /// candidate_set<eviction::lru> candidates{{}};
 /// candidates.reset(chunks);
 /// candidates.tell(record, all_chunks);       // the policy starts over with what is on the device
-/// candidates.unpinned(at, all_chunks[at]);     // its last pin ended
+/// candidates.unpinned(at, all_chunks[at]);   // its last pin ended
 /// const chunk_id leaves = candidates.victim(now, all_chunks);
 /// @endcode
 template <eviction_policy Eviction>
 class candidate_set {
+  // bounded_eviction is optional, so a policy with its old name would lose its limit without a word
+  static_assert(
+      !requires(const Eviction& policy, access_index now) { policy.border(now); },
+      "the member border(now) of an eviction policy has the name lease_limit(now): rename it");
+
  public:
   explicit candidate_set(Eviction policy) : policy_{std::move(policy)} {}
 
