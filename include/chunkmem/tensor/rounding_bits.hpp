@@ -84,8 +84,8 @@ struct rounding_hash {
 ///
 /// For rounding alone: streams of equal quality and any length come from `random_bits`.
 /// Source: triple32 of Wellons' hash-prospector (2018); keys by Philox.
-/// Cost: a call of Philox, and three or four multiplications. A part of an update by `adam` or `sgd` calls it once for all
-/// lists. An element takes three multiplications, and one more for each list of a state.
+/// Cost: a call of Philox, and three or four multiplications. A part of an update by `adam` or `sgd` calls it once for
+/// all lists. An element takes three multiplications, and one more for each list of a state.
 [[nodiscard]] CHUNKMEM_HOST_DEVICE constexpr std::uint16_t rounding_bits(const rounding_key& key,
                                                                          std::uint64_t element) noexcept
 {
