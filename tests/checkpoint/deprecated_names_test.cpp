@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names before version 0.2: each still compiles, with a warning that names the new word.
+// Names that docs/renamed.md calls deprecated: each compiles, with a warning that has the new name.
 #include <chunkmem/checkpoint/save_async.hpp>
 #include <chunkmem/pipeline/schedules.hpp>
 #include <chunkmem/placement/placements.hpp>
@@ -14,7 +14,7 @@ namespace deprecated_names_test {
 
 using namespace chunkmem;
 
-TEST_CASE("the names of version 0.1 are those of version 0.2", "[checkpoint]")
+TEST_CASE("each deprecated name has the meaning of its new name", "[checkpoint]")
 {
   STATIC_REQUIRE(std::is_same_v<placement::host_first, placement::optimizer_on_host>);
   STATIC_REQUIRE(std::is_same_v<pipeline::no_flush, pipeline::pipedream_2bw>);
