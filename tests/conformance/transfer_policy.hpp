@@ -38,6 +38,18 @@ struct demand_run {
             start.space(chunkmem::tier::device).frames(),
             may_move_early};
   }
+  /// As an iteration_planner asks a policy for the first time. The run has to outlive it.
+  [[nodiscard]] chunkmem::transfer::retention_request request() const
+  {
+    const chunkmem::tier_space& device = start.space(chunkmem::tier::device);
+    return {iteration.record,
+            iteration.chunk_of_slot,
+            start.table().all(),
+            start.table().live(),
+            chunkmem::bytes{device.frame_bytes()},
+            chunkmem::bytes{device.capacity()},
+            chunkmem::bytes{start.space(chunkmem::tier::host).capacity()}};
+  }
 };
 
 /// Runs a random iteration until it repeats from a warm start. @return   it fits its random capacities

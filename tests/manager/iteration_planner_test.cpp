@@ -146,19 +146,6 @@ struct shy_belady : support::lowest_or_belady {
 };
 static_assert(tuned_eviction<shy_belady>);
 
-/// As an iteration_planner asks for the first time. @param run   outlives the request
-transfer::retention_request request_of(const conformance::demand_run& run)
-{
-  const tier_space& device = run.start.space(tier::device);
-  return {run.iteration.record,
-          run.iteration.chunk_of_slot,
-          run.start.table().all(),
-          run.start.table().live(),
-          bytes{device.frame_bytes()},
-          bytes{device.capacity()},
-          bytes{run.start.space(tier::host).capacity()}};
-}
-
 /// Frames that the counted iterations of a plan copy; UINT64_MAX where it does not fit.
 std::uint64_t moved_by(const conformance::demand_run& run, const transfer::iteration_plan& plan,
                        const retained_ways& ways)
@@ -286,7 +273,7 @@ TEST_CASE("stays that find no frames at once take those of a run, and the plan s
         .entries = dice.between(4, 60), .longest_chunk = dice.between(2, 3), .drops = false};
     if (!conformance::roll_demand(seed, traits, false, run)) continue;
     access_record& record = run.iteration.record;
-    transfer::retention_request request = request_of(run);
+    transfer::retention_request request = run.request();
     transfer::planned policy;
     const transfer::iteration_plan closed = policy.retain(request);
     request.finds_places = false;
@@ -334,7 +321,7 @@ TEST_CASE("where a plan gives up stays, the frames of the run by age are taken i
         .entries = dice.between(4, 60), .longest_chunk = dice.between(2, 3), .drops = false};
     if (!conformance::roll_demand(seed, traits, false, run)) continue;
     transfer::planned policy;
-    const transfer::iteration_plan closed = policy.retain(request_of(run));
+    const transfer::iteration_plan closed = policy.retain(run.request());
     if (closed.places.empty()) continue;
     const std::uint64_t frame = run.start.space(tier::device).frame_bytes();
     const std::uint64_t at_once = moved_by(run, closed, {});
@@ -369,7 +356,7 @@ TEST_CASE("a plan that leaves frames open repeats those of its runs, and few of 
         .entries = dice.between(4, 60), .longest_chunk = dice.between(2, 3), .drops = false};
     if (!conformance::roll_demand(seed, traits, false, run)) continue;
     const access_record& record = run.iteration.record;
-    transfer::retention_request request = request_of(run);
+    transfer::retention_request request = run.request();
     request.finds_places = false;
     transfer::planned policy;
     const transfer::iteration_plan open = policy.retain(request);

@@ -17,18 +17,6 @@ using transfer::early_load;
 
 namespace {
 
-transfer::retention_request request_for(const conformance::demand_run& run)
-{
-  const tier_space& device = run.start.space(tier::device);
-  return {run.iteration.record,
-          run.iteration.chunk_of_slot,
-          run.start.table().all(),
-          run.start.table().live(),
-          bytes{device.frame_bytes()},
-          bytes{device.capacity()},
-          bytes{run.start.space(tier::host).capacity()}};
-}
-
 /// Chunks 0 to `count` - 1 are read on the device one after the other, then the host updates them in the same order.
 access_record read_and_update(std::uint32_t count)
 {
@@ -77,7 +65,7 @@ TEST_CASE("early loads move no more bytes, and a plan says again which they are"
     const support::iteration_traits traits{
         .entries = dice.between(4, 60), .drops = dice.one_in(3), .device_leases = dice.one_in(2)};
     if (!conformance::roll_demand(seed, traits, false, run)) continue;
-    const transfer::iteration_plan wanted = policy.retain(request_for(run));
+    const transfer::iteration_plan wanted = policy.retain(run.request());
     if (wanted.retained_until.empty()) continue;
     const tier_space& device = run.start.space(tier::device);
     const std::vector<early_load> again =

@@ -18,18 +18,6 @@ namespace {
 
 constexpr int part = support::sanitized ? 4 : 1;  // of all seeds
 
-transfer::retention_request request_for(const conformance::demand_run& run)
-{
-  const tier_space& device = run.start.space(tier::device);
-  return {run.iteration.record,
-          run.iteration.chunk_of_slot,
-          run.start.table().all(),
-          run.start.table().live(),
-          bytes{device.frame_bytes()},
-          bytes{device.capacity()},
-          bytes{run.start.space(tier::host).capacity()}};
-}
-
 }  // namespace
 
 TEST_CASE("planned keeps the laws of a transfer policy and starts copies early", "[transfer]")
@@ -48,7 +36,7 @@ TEST_CASE("what planned solves is what its run moves, where no lease and no wind
     conformance::demand_run run;
     const support::iteration_traits traits{.entries = dice.between(4, 60), .drops = false, .device_leases = false};
     if (!conformance::roll_demand(seed, traits, false, run)) continue;
-    const transfer::iteration_plan wanted = policy.retain(request_for(run));
+    const transfer::iteration_plan wanted = policy.retain(run.request());
     REQUIRE(wanted.retained_until.size() == run.iteration.record.size());
     REQUIRE(wanted.first_use.size() == run.iteration.chunks());
     retained_run planned;
@@ -77,7 +65,7 @@ TEST_CASE("what planned solves is what its run moves, where every window has its
                                            .drops = false,
                                            .device_leases = dice.one_in(2)};
     if (!conformance::roll_demand(seed, traits, false, run)) continue;
-    const transfer::iteration_plan wanted = policy.retain(request_for(run));
+    const transfer::iteration_plan wanted = policy.retain(run.request());
     if (wanted.places.empty()) continue;
     REQUIRE(wanted.places.size() == run.iteration.record.size());
     const auto has_place = [&](std::uint32_t index) {
@@ -113,7 +101,7 @@ TEST_CASE("a plan that leaves frames open names none and gives up no stay for th
     const support::iteration_traits traits{
         .entries = dice.between(4, 60), .longest_chunk = dice.between(2, 3), .drops = false};
     if (!conformance::roll_demand(seed, traits, false, run)) continue;
-    transfer::retention_request request = request_for(run);
+    transfer::retention_request request = run.request();
     (void)policy.retain(request);
     const std::uint64_t in_frames = policy.solution().moved_bytes;
     request.finds_places = false;
@@ -138,7 +126,7 @@ TEST_CASE("what planned solves is what its run moves, where the host has no room
     const support::iteration_traits traits{
         .entries = dice.between(4, 60), .host = dice.one_in(2), .drops = dice.one_in(2), .device_leases = false};
     if (!conformance::roll_demand(seed, traits, true, run)) continue;
-    const transfer::iteration_plan wanted = policy.retain(request_for(run));
+    const transfer::iteration_plan wanted = policy.retain(run.request());
     if (wanted.device_only.empty()) continue;
     REQUIRE(wanted.device_only.size() == run.iteration.chunks());
     retained_run planned;
@@ -166,8 +154,8 @@ TEST_CASE("the same record is solved to the same plan, whatever was solved befor
     conformance::demand_run run;
     if (!conformance::roll_demand(seed, {.entries = dice.between(1, 60), .longest_chunk = 2}, false, run)) continue;
     transfer::planned fresh;
-    const transfer::iteration_plan once = used.retain(request_for(run));
-    REQUIRE(once == fresh.retain(request_for(run)));
+    const transfer::iteration_plan once = used.retain(run.request());
+    REQUIRE(once == fresh.retain(run.request()));
     plans += once.retained_until.empty() ? 0 : 1;
   }
   CHECK(plans > 20);
