@@ -8,6 +8,7 @@
 set -eu
 check=no
 if [ "${1:-}" = --check ]; then check=yes; shift; fi
+case ${1:-} in -*) echo "site: '$1' is no option; usage: sh tools/site.sh [--check] [folder to build in]" >&2; exit 2 ;; esac
 top=$(cd "$(dirname "$0")/.." && pwd)
 build=${1:-$top/build/site}
 mkdir -p "$build"
