@@ -759,7 +759,7 @@ TEST_CASE("an input that is refused on a stream has declared nothing", "[activat
   const auto weight = m.add<float>({width, 4}, cm::role::parameter);
   const act::sampling_options how{.rows = rows, .width = width, .ratio = 0.5};
   CHECK_THROWS_WITH((training_type::input_type{m, norms, site, how, {weight}}),
-                    ContainsSubstring("to be measured on a stream"));
+                    ContainsSubstring("cannot be measured on a stream"));
   CHECK(norms.report().inputs[0].kept == 0_B);
   CHECK(norms.report().inputs[0].exact == 0_B);
   const auto next = m.add<float>({width, 4}, cm::role::parameter);
