@@ -15,7 +15,7 @@ import xml.etree.ElementTree as xml
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]
 COPIED = ("README.md", "CHANGELOG.md", "CITATION.cff", "docs", "bench/results", "cmake", "include", "tests/conformance",
-          "examples/first_training.cpp", "examples/batch_norm.cpp")
+          "examples/first_training.cpp", "examples/batch_norm.cpp", "examples/c_trainer")
 
 
 class PlantedMistakes(unittest.TestCase):

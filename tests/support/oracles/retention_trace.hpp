@@ -105,8 +105,7 @@ inline retention_trace gpt_retention_trace(const gpt_numbers& shape, double shar
     if (chunkmem::transfer::is_on_device(it.kind)) least[it.begin] += made.chunk_bytes[it.chunk];
   const std::uint64_t smallest = *std::ranges::max_element(least);
   const std::uint64_t device = smallest + static_cast<std::uint64_t>(static_cast<double>(all - smallest) * share);
-  for (const std::uint64_t here : leased)
-    made.device_bytes.push_back((device - here) / weight_bytes * weight_bytes);
+  for (const std::uint64_t here : leased) made.device_bytes.push_back((device - here) / weight_bytes * weight_bytes);
   return made;
 }
 
