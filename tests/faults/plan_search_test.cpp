@@ -128,7 +128,7 @@ TEST_CASE("a plan that is kept as a copy is there as a whole or not at all", "[f
   for (std::uint64_t allocation = 0; allocation < 4; ++allocation) {
     planned_iteration fresh;
     const bool threw = fails(allocation, [&] { fresh.keep(wanted); });
-    CHECK(threw == allocation < 3);
+    CHECK(threw == (allocation < 3));
     CHECK(fresh.plan == (threw ? transfer::iteration_plan{} : wanted));
   }
 }
