@@ -282,7 +282,7 @@ class stage_session {
     text.pop_back();  // a line ends itself
     show->line(text);
   }
-  /// What accounts of stages have in common, as words.
+  /// The seconds, bytes and peak of an account, as words that stages exchange.
   [[nodiscard]] static std::vector<std::uint64_t> words_of(const step_account& it)
   {
     return {std::bit_cast<std::uint64_t>(it.seconds), std::bit_cast<std::uint64_t>(it.loaded),

@@ -85,7 +85,7 @@ std::string difference(const gradient_measure& found, const gradient_measure& wa
   if (found.finite != wanted.finite) result += "finite ";
   return result;
 }
-/// What `work(rank, its communicator)` gives on ranks that are threads, together.
+/// Runs `work(rank, its communicator)` on ranks that are threads. @return   the complaints of all ranks, joined
 template <class Work>
 std::string of_all_ranks(std::uint32_t ranks, Work work)
 {

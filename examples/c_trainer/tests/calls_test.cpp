@@ -58,7 +58,7 @@ int nothing(chunk_model*, void*)
 {
   return 0;
 }
-/// Gradients of 1, none of which is unpinned.
+/// The pass pins every gradient, adds one to each element, and releases no pin.
 int ones(chunk_model* model, void*)
 {
   for (std::uint32_t layer = 0; layer < layers; ++layer) {

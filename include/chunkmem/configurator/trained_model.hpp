@@ -53,9 +53,9 @@ struct trainer_traits {
 
   /// The bytes of a master and the optimizer's lists for each parameter.
   [[nodiscard]] constexpr std::uint32_t bytes_of_states() const noexcept { return 4 + state_lists * state_bytes; }
-  /// The time of an update over that of Adam with lists of 4 bytes, of which nodes have the rate. Updates are bound by
-  /// memory: they read a gradient and a master, write the master and a weight, which are 12 bytes, and read and write
-  /// each list.
+  /// The time of an update, divided by the time of an update of Adam with lists of 4 bytes. Nodes have the rate of that
+  /// Adam. Memory bounds updates: an update reads a gradient and a master, writes the master and a weight (12 bytes
+  /// together), and reads and writes each list.
   [[nodiscard]] constexpr double update_over_adam() const noexcept
   {
     return (12 + 2.0 * state_lists * state_bytes) / 28;

@@ -172,7 +172,8 @@ class copy_engine {
   /// Copies of this chunk move so many bytes from now on, its first ones.
   void set_used(chunk_id id, std::uint64_t size) noexcept { used_[index_of(id)] = size; }
   [[nodiscard]] std::uint64_t used(chunk_id id) const noexcept { return used_[index_of(id)]; }
-  /// What gathered chunks are made of, and where the chunks lie that hold it, which must outlive this.
+  /// Sets the shares that make gathered chunks, and the places of the chunks that hold the shares.
+  /// @param places   outlive this object
   void derive(chunk_shares shares, const chunk_table& places) noexcept
   {
     shares_ = std::move(shares);
