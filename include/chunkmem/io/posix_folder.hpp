@@ -305,7 +305,7 @@ class posix_folder {
   [[nodiscard]] io_error foreign(std::string_view name, const struct stat& what) const
   {
     error_text text;
-    text << "chunkmem: " << name.substr(0, 255) << " is not believed: ";
+    text << "chunkmem: " << name.substr(0, 255) << " is not trusted: ";
     if ((what.st_mode & S_IWOTH) != 0)
       text << "everybody may write to it";
     else if (is_linked_in(what))
