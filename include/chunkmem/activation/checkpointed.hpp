@@ -218,7 +218,7 @@ class checkpointed {
   /// @throws usage_error   a block has no callback, or breaks a rule of block_run or of the checks; names the block; an
   ///   iteration of another manager; no rows, or more than the iteration has; in a callback, or between a forward and
   ///   its backward
-  /// @throws               what a callback throws; all activations were dropped then
+  /// @throws               exceptions of callbacks; all activations are then dropped
   template <class Iteration>
   void run(Iteration& iteration, const chain_moment& moment = {})
   {

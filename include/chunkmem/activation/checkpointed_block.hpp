@@ -286,7 +286,7 @@ struct tensor_makers {
   }
 };
 
-/// A block of a `checkpointed` network: its tensors, its two callbacks, and what is known of their times.
+/// A block of a `checkpointed` network: its tensors, its two callbacks, and their times, if known.
 ///
 ///     auto& layer = network.add("layer 0");
 ///     const tensor<float> hidden = layer.template saves<float>({rows, 4 * width});

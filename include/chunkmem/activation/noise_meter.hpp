@@ -22,7 +22,7 @@ namespace chunkmem::inline v0 {
 
 namespace activation {
 
-/// Measures the noise of sampled gradients, by random projections: see sampling_report for what its numbers mean.
+/// Measures the noise of sampled gradients, by random projections: see sampling_report for the meaning of its numbers.
 ///
 /// A part of norm_cache. No result of a training depends on the meter: it reads rows and gradients, and draws its own
 /// signs.

@@ -296,7 +296,7 @@ class agent_worker {
   /// How often `enqueue` had to wait.
   [[nodiscard]] std::uint64_t throttled() const noexcept { return throttled_.load(std::memory_order_relaxed); }
 
-  /// Finishes what is queued and ends the thread. Nothing may be given afterwards.
+  /// Finishes the queued operations and ends the thread. No operation may be enqueued afterwards.
   void stop() noexcept
   {
     if (!thread_.joinable()) return;

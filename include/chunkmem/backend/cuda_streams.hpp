@@ -462,7 +462,7 @@ class cuda_lane {
 
   static constexpr std::uint64_t ring = 256;
 
-  /// @throws device_error   the runtime gives no stream or no events; what was made is destroyed
+  /// @throws device_error   the runtime gives no stream or no events; nothing is left behind
   explicit cuda_lane(cuda_session<Api>& session, int priority = 0) : stream_{session, priority}
   {
     make_events(session);
@@ -522,7 +522,7 @@ class cuda_streams {
   using stream_type = typename Api::stream_type;
   using lane = cuda_lane<Api>;
 
-  /// @throws device_error   the runtime gives no streams or events; what was made is destroyed
+  /// @throws device_error   the runtime gives no streams or events; nothing is left behind
   /// @param beside   the priority of all streams but that of compute and that of the calling thread
   cuda_streams(cuda_session<Api>& session, peer_groups& groups, int beside = 0)
       : session_{&session},

@@ -76,7 +76,7 @@ class thrust_device {
   thrust_device(const thrust_device&) = delete;
   thrust_device& operator=(const thrust_device&) = delete;
 
-  /// Frees what was not released.
+  /// Frees memory that was not released.
   ~thrust_device()
   {
     for (const tier_ledger::allocation& entry : ledger_.allocations()) give_back(entry.where, entry.place);

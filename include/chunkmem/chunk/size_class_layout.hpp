@@ -280,7 +280,7 @@ class size_class_layout {
 
   frame_size frame_;
   first_fit_chunks chunks_;
-  sequence<std::uint64_t> padded_;    // of what was arranged last
+  sequence<std::uint64_t> padded_;    // sizes of the last arrangement
   sequence<std::uint32_t> declared_;  // tensors, in the order of declaration
   sequence<std::uint32_t> falling_;   // tensors, by falling size
   sequence<chunk_place> other_;

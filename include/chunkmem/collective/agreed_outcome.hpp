@@ -91,7 +91,7 @@ struct own_outcome {
   error_words::words error{};    ///< of work that failed
   std::exception_ptr exception;  ///< the same for this rank
 
-  /// @throws comm_error, and what is no error of this library
+  /// @throws comm_error, and exceptions that are no error of this library
   [[nodiscard]] static own_outcome of(call_ref<bool()> work)
   {
     own_outcome mine;

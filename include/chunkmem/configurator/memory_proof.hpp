@@ -190,7 +190,7 @@ enum class refused_stages : std::uint8_t {
 };
 
 /// Rehearses one rank of each stage with the real manager, the real layout and the real order of steps, and compares
-/// what they need with what the plan's devices and nodes have.
+/// their memory with that of the plan's devices and nodes.
 ///
 /// The bytes of the device are exact: with `smallest_device` the rank runs, and with a chunk less it does not.
 /// `smallest_host` is the need in addition to the device that the cluster has. A smaller device needs more. All

@@ -87,7 +87,8 @@ inline void add_profile(collective::fingerprint& to, model_profile profile)
         std::uint64_t{trained.trainer.tied_bytes}, std::uint64_t{trained.trainer.fuses_attention},
         std::uint64_t{trained.trainer.hides_sums}})
     model.add(word);
-  if (trained.trainer.bytes_of_states() != trainer_traits{}.bytes_of_states()) {  // plans of Adam stay what they were
+  if (trained.trainer.bytes_of_states() !=
+      trainer_traits{}.bytes_of_states()) {  // fingerprints of plans for Adam stay the same
     model.add(trained.trainer.state_lists);
     model.add(trained.trainer.state_bytes);
   }
