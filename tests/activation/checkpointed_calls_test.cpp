@@ -444,7 +444,7 @@ TEST_CASE("tensors of rows are whole rows", "[activation]")
   network_type network{m, {.budget = budget, .rows = 16}};
   CHECK_THROWS_WITH(network.add("a").saves<float>({24}, act::sized::by_rows),
                     ContainsSubstring("24 elements, sized by rows, and the largest batch has 16 rows"));
-  CHECK_THROWS_WITH((network_type{m, {.budget = budget, .rows = 0}}), ContainsSubstring("no rows or no instances"));
+  CHECK_THROWS_WITH((network_type{m, {.budget = budget, .rows = 0}}), ContainsSubstring("0 rows or 0 instances"));
 }
 
 TEST_CASE("a kind of iterations has a plan of its own", "[activation]")

@@ -136,9 +136,9 @@ TEST_CASE("a plan that was made for another chain of as many blocks is refused",
   others[3].blocks[2].reads_input = false;
   std::swap(others[4].blocks[1], others[4].blocks[2]);
   for (const act::layer_chain& other : others) {
-    CHECK_THROWS_WITH(it.network.use(act::recompute_all{}.plan(other, budget)),
-                      ContainsSubstring("a plan of recompute_all is not one of this chain") &&
-                          ContainsSubstring("begins with \"a\""));
+    CHECK_THROWS_WITH(
+        it.network.use(act::recompute_all{}.plan(other, budget)),
+        ContainsSubstring("a plan of recompute_all does not fit this chain") && ContainsSubstring("begins with \"a\""));
     CHECK(it.network.plan() == old);
   }
   act::layer_chain slower = chain;

@@ -827,10 +827,10 @@ TEST_CASE("norms of a step do not depend on the order of its micro-batches and r
   };
   refused_with(larger, "rank 1 has other norms \"n\" than rank 0: 120 and 12");
   refused_with(*make(2), "rank 1 has the seed 2 for the norms \"n\", and rank 0 has 1");
-  refused_with(*make(1), "rank 1 has taken in other norms \"n\" than rank 0");
+  refused_with(*make(1), "rank 1 has committed other norms \"n\" than rank 0");
   note(*caches[0], 0, 5);
   note(*caches[1], 1, 6);
-  refused_with(*caches[1], "rank 1 takes in norms \"n\" of step 6, and a rank before it of step 5");
+  refused_with(*caches[1], "rank 1 commits norms \"n\" of step 6, and a rank before it of step 5");
 }
 
 TEST_CASE("a load forgets norms that were noted before it, and its step comes next", "[activation]")
@@ -848,7 +848,7 @@ TEST_CASE("a load forgets norms that were noted before it, and its step comes ne
   it.norms.note({0}, {.step = 2, .samples = batch_0}, small);
   it.norms.commit();
   cm::checkpoint::save(it.m, folder);
-  CHECK_THROWS_WITH(weights(2), ContainsSubstring("was given step 2") && ContainsSubstring("of step 2 were taken in"));
+  CHECK_THROWS_WITH(weights(2), ContainsSubstring("was given step 2") && ContainsSubstring("of step 2 were committed"));
   // Step 3 is tried, and given up for the checkpoint behind step 2.
   it.norms.note({0}, {.step = 3, .samples = batch_0}, large);
   cm::checkpoint::load(it.m, folder);
@@ -1175,7 +1175,7 @@ TEST_CASE("mistakes with sampled inputs are refused in one sentence", "[activati
     (void)it.back(batch, first, second);
     CHECK_THROWS_WITH(it.back(batch, first, second), ContainsSubstring("no rows of it are kept"));
     CHECK_THROWS_WITH(it.keep({.step = 1, .samples = batch_0}, x),
-                      ContainsSubstring("of step 0 were not taken in before step 1"));
+                      ContainsSubstring("of step 0 were not committed before step 1"));
     it.norms.commit();
     CHECK_THROWS_WITH(it.keep(batch, x), ContainsSubstring("was given step 0, and the norms \"sampling\" of step 0"));
     shared_input fresh{0.5};
@@ -1222,7 +1222,7 @@ TEST_CASE("mistakes with sampled inputs are refused in one sentence", "[activati
     std::array<double, 2> weights{1, 1};
     CHECK_THROWS_WITH(mine.weigh(site, {.step = 0, .samples = std::span{batch_0}.subspan(1, 1)}, weights),
                       ContainsSubstring("are of another model"));
-    CHECK_THROWS_WITH(mine.add("layer 2", 2), ContainsSubstring("behind m.use()"));
+    CHECK_THROWS_WITH(mine.add("layer 2", 2), ContainsSubstring("after m.use()"));
     act::norm_cache names{{.name = "m"}};
     (void)names.add("a", 1);
     CHECK_THROWS_WITH(names.add("a", 1), ContainsSubstring("two sampled inputs are called \"a\""));

@@ -418,7 +418,7 @@ TEST_CASE("a resource that has nothing, throws, or gives what does not do change
     given.mood = 3;
     CHECK_THROWS_WITH(ask(), ContainsSubstring("is no memory of a device"));
     given.mood = 4;
-    CHECK_THROWS_WITH(ask(), ContainsSubstring("has to heed the alignment"));
+    CHECK_THROWS_WITH(ask(), ContainsSubstring("respect the alignment"));
     CHECK((given.takes == 2 && given.gives == 2));
     given.mood = 7;
     CHECK_THROWS_WITH(ask(), ContainsSubstring("an exception without a text"));

@@ -157,12 +157,12 @@ TEST_CASE("a header that is no object of JSON is refused", "[checkpoint]")
     CHECK_THAT(refusal(other, 0), ContainsSubstring("it does not begin with {"));
   for (const char* const broken : {"{", "{}}", "{} x", "{}{}", "{\"a\"", "{\"a\":}", "{,}", "{'a':1}", "{/**/}",
                                    "{a:1}", "{\"a\" {}}", "{\"\\x\":{}}", "{\"\\ud800\":{}}", "{\"\n\":{}}"})
-    CHECK_THAT(refusal(broken, 0), ContainsSubstring("it is no JSON"));
+    CHECK_THAT(refusal(broken, 0), ContainsSubstring("it is not JSON"));
   // The parser would take a byte 0 for the end of the text: what is behind it would go unread.
   CHECK_THAT(refusal(std::string("{}\0{\"a\"", 7), 0), ContainsSubstring("there is a byte 0"));
   CHECK_THAT(refusal(with(good) + std::string(3, '\0')), ContainsSubstring("there is a byte 0"));
   for (const char* const name : {"\xff", "\xc3", "\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "a\x80"})
-    CHECK_THAT(refusal("{\"" + std::string{name} + "\":{" + good + "}}"), ContainsSubstring("it is no JSON"));
+    CHECK_THAT(refusal("{\"" + std::string{name} + "\":{" + good + "}}"), ContainsSubstring("it is not JSON"));
 }
 
 TEST_CASE("members that the format does not know are passed over, as deep as the reference goes", "[checkpoint]")
@@ -178,8 +178,8 @@ TEST_CASE("members that the format does not know are passed over, as deep as the
   }
   for (const std::string& more :
        {std::string{"1e999"}, std::string{"01"}, std::string{R"("\ud800")"}, std::string{"[1"}})
-    CHECK_THAT(refusal(with(good + R"(,"x":)" + more)), ContainsSubstring("it is no JSON"));
-  CHECK_THAT(refusal(with(good + R"(,"x":)" + deep(126))), ContainsSubstring("a member of it goes too deep"));
+    CHECK_THAT(refusal(with(good + R"(,"x":)" + more)), ContainsSubstring("it is not JSON"));
+  CHECK_THAT(refusal(with(good + R"(,"x":)" + deep(126))), ContainsSubstring("a member is nested too deeply"));
   CHECK(read_table(R"({"__metadata__":null,"a":{)" + good + "}}", 4) == plain);
 }
 
@@ -206,7 +206,7 @@ TEST_CASE("a header whose members are not those of the format is refused", "[che
   CHECK_THAT(refusal(with("")), ContainsSubstring("tensor a: it lacks dtype, shape or data_offsets"));
   CHECK_THAT(refusal(with(R"("dtype":"F32","shape":[1])")), ContainsSubstring("it lacks"));
   for (const char* const again : {R"(,"dtype":"F32")", R"(,"shape":[1])", R"(,"data_offsets":[0,4])"})
-    CHECK_THAT(refusal(with(good + again)), ContainsSubstring("tensor a: a member stands there twice"));
+    CHECK_THAT(refusal(with(good + again)), ContainsSubstring("tensor a: a member is there twice"));
   CHECK_THAT(refusal("{\"a\":{" + good + "},\"a\":{" + R"("dtype":"U8","shape":[1],"data_offsets":[4,5])" + "}}", 5),
              ContainsSubstring("tensor a: two tensors have this name"));
   CHECK_THAT(
@@ -247,7 +247,7 @@ TEST_CASE("a value of another kind is refused wherever it lies", "[checkpoint]")
   CHECK_THAT(refusal(with(R"("dtype":"F32","shape":[-1],"data_offsets":[0,4])")),
              ContainsSubstring("a number is negative"));
   CHECK_THAT(refusal(with(R"("dtype":"F32","shape":[1.0],"data_offsets":[0,4])")),
-             ContainsSubstring("a number is no whole one"));
+             ContainsSubstring("a number is no integer"));
 }
 
 TEST_CASE("tensors that overlap, leave a hole or lie outside are refused", "[checkpoint]")
@@ -305,18 +305,18 @@ TEST_CASE("a shape whose product is another number, or no number of 64 bits, is 
 TEST_CASE("nothing of a hostile header goes deep, and the limits hold", "[checkpoint]")
 {
   const auto nested = [](char open) { return R"({"a":{"shape":)" + std::string(1'000'000, open); };
-  CHECK_THAT(refusal(nested('[')), ContainsSubstring("a list lies where none belongs"));
-  CHECK_THAT(refusal(nested('{')), ContainsSubstring("an object lies where none belongs"));
+  CHECK_THAT(refusal(nested('[')), ContainsSubstring("an array is where none belongs"));
+  CHECK_THAT(refusal(nested('{')), ContainsSubstring("an object is where none belongs"));
   CHECK_THAT(refusal(R"({"__metadata__":{"a":)" + std::string(1'000'000, '[')),
-             ContainsSubstring("a list lies where none belongs"));
+             ContainsSubstring("an array is where none belongs"));
   std::string objects;
   for (int depth = 0; depth < 100'000; ++depth) objects += R"({"a":)";
   CHECK_THAT(refusal(objects), ContainsSubstring("cannot be used"));
   const auto digits = [](std::size_t count) {
     return with(R"("dtype":"F32","data_offsets":[0,4],"shape":[)" + std::string(count, '9') + "]");
   };
-  CHECK_THAT(refusal(digits(20)), ContainsSubstring("a number is no whole one, or needs more than 64 bits"));
-  CHECK_THAT(refusal(digits(300)), ContainsSubstring("a number is no whole one, or needs more than 64 bits"));
+  CHECK_THAT(refusal(digits(20)), ContainsSubstring("a number is no integer, or needs more than 64 bits"));
+  CHECK_THAT(refusal(digits(300)), ContainsSubstring("a number is no integer, or needs more than 64 bits"));
   CHECK_THAT(refusal(digits(1'000'000)), ContainsSubstring("cannot be used"));
 
   const table two{{"abc", dtype::uint8, {1, 1, 1}, 0, 1}, {"d", dtype::uint8, {1}, 1, 2}};
@@ -485,10 +485,10 @@ TEST_CASE("long texts and gaps are taken as a parser takes them, and a long numb
     CHECK(read_table(metadata(taken), 0).empty());
   for (const char* const refused : {"\xc3", "\x80", "\n", "\x01", R"(\x)", R"(\u12)", R"(\u12g4)", R"(\ud83d)",
                                     R"(\ud83d\u0041)", R"(\ude00)", R"(\ud83dx)", R"(\u+123)"}) {
-    CHECK_THAT(refusal(metadata(refused), 0), ContainsSubstring("it is no JSON"));
-    CHECK_THAT(refusal(metadata(refused + std::string(50'000, 'y')), 0), ContainsSubstring("it is no JSON"));
+    CHECK_THAT(refusal(metadata(refused), 0), ContainsSubstring("it is not JSON"));
+    CHECK_THAT(refusal(metadata(refused + std::string(50'000, 'y')), 0), ContainsSubstring("it is not JSON"));
   }
-  CHECK_THAT(refusal(R"({"__metadata__":{"a":")" + std::string(200'000, 'x'), 0), ContainsSubstring("it is no JSON"));
+  CHECK_THAT(refusal(R"({"__metadata__":{"a":")" + std::string(200'000, 'x'), 0), ContainsSubstring("it is not JSON"));
   CHECK_THAT(refusal("{\"" + std::string(200'000, 'n') + "\":{" + good + "}}"),
              ContainsSubstring("a name is too long"));
   const std::string gap(10'000, '\n');

@@ -61,7 +61,7 @@ TEST_CASE("a generation of another user is passed over by every loader, and name
   REQUIRE(found.skipped.size() == 1);
   CHECK(found.skipped[0].number == 2);
   CHECK_THAT(found.skipped[0].why,
-             ContainsSubstring(given) && ContainsSubstring("is not believed: it belongs to user 12345"));
+             ContainsSubstring(given) && ContainsSubstring("is not trusted: it belongs to user 12345"));
   CHECK(checkpoint::export_generation(it.folder, it.folder, "w") == 1);
   CHECK_THROWS_AS(checkpoint::export_generation(it.folder, it.folder, "w", {.generation = 2}), cm::io_error);
 }
@@ -126,7 +126,7 @@ TEST_CASE("a file of a checkpoint that everybody may write to is not loaded", "[
   CHECK(found.number == 1);
   REQUIRE(found.skipped.size() == 1);
   CHECK_THAT(found.skipped[0].why,
-             ContainsSubstring("generation-000002-00000.safetensors is not believed: everybody may write to it"));
+             ContainsSubstring("generation-000002-00000.safetensors is not trusted: everybody may write to it"));
 }
 
 TEST_CASE("a save leaves the tensors of a generation whose manifest is foreign, which is whole once that is mended",
@@ -152,7 +152,7 @@ TEST_CASE("a folder with foreign generations alone says why none is believed, an
     REQUIRE(::chmod((it.place.path() + "/generation-00000" + number + ".manifest").c_str(), 0602) == 0);
   small_model after;
   CHECK_THROWS_WITH(checkpoint::load(after.m, it.folder),
-                    ContainsSubstring("none of the 2 generations in this folder is believed; the newest, number 2: ") &&
+                    ContainsSubstring("none of the 2 generations in this folder is trusted; the newest, number 2: ") &&
                         ContainsSubstring("everybody may write to it") && !ContainsSubstring("keep = 1"));
   const auto found = checkpoint::load(after.m, it.folder, {.allow_fresh_start = true});
   CHECK(found.number == 0);

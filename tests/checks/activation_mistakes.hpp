@@ -401,8 +401,8 @@ inline constexpr user_mistake with_activations[] = {
     {"a pin of a saved tensor is kept from forward to backward", a_pin_kept_until_backward, "block 1 saved 0"},
     {"a callback leases more than working tells", leases_beyond_working, "", "leases of a block that exceed"},
     {"a plan is given in a callback", a_plan_given_in_a_callback, "given a plan inside of its step"},
-    {"reads_input is set after the plan was given", a_block_changed_after_its_plan, "is not one of this chain"},
-    {"a tensor is declared after the plan was given", a_tensor_declared_after_the_plan, "is not one of this chain"},
+    {"reads_input is set after the plan was given", a_block_changed_after_its_plan, "does not fit this chain"},
+    {"a tensor is declared after the plan was given", a_tensor_declared_after_the_plan, "does not fit this chain"},
     {"a block has no backward callback", a_block_without_backward, "has no callback for its backward run"},
 };
 

@@ -169,7 +169,7 @@ TEST_CASE("links and plans that cannot be are refused with one sentence", "[conf
   slow(1, 2).bytes_per_second = 0;
   CHECK_THAT(refusal(slow, {.stages = 2}), ContainsSubstring("from node 1 to node 2 has a rate that is not above 0"));
   slow(1, 2) = {.latency = std::numeric_limits<double>::quiet_NaN()};
-  CHECK_THAT(refusal(slow, {.stages = 2}), ContainsSubstring("has a latency that is negative or no number"));
+  CHECK_THAT(refusal(slow, {.stages = 2}), ContainsSubstring("has a latency that is negative or not a number"));
   slow(1, 2) = {};
   slow(3, 3) = {.latency = -1};  // to itself
   CHECK(refusal(slow, {.stages = 2}).empty());

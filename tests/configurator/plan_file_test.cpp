@@ -67,7 +67,7 @@ TEST_CASE("a plan of another model or cluster, or with a wrong key, is refused w
   CHECK_THAT(refusal("17", "18"), ContainsSubstring("\"model\" is that of another model"));
   CHECK_THAT(refusal("23", "24"), ContainsSubstring("\"cluster\" is that of another cluster"));
   CHECK_THAT(refusal("plan 1", "plan 2"), ContainsSubstring("\"format\" is not that of this version"));
-  CHECK_THAT(refusal("zb-v", "zb-w"), ContainsSubstring("\"schedule\" is none that is known"));
+  CHECK_THAT(refusal("zb-v", "zb-w"), ContainsSubstring("\"schedule\" is unknown"));
   CHECK_THAT(refusal("\"stages\": 3", "\"stages\": -3"), ContainsSubstring("\"stages\" is negative"));
   CHECK_THAT(refusal("\"stages\": 3", "\"stages\": 3.5"), ContainsSubstring("\"stages\" is no whole number"));
   CHECK_THAT(refusal("\"recomputes\": true", "\"recomputes\": 1"), ContainsSubstring("\"recomputes\" is a number"));

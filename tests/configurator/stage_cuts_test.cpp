@@ -241,12 +241,12 @@ TEST_CASE("a graph of operators that branches is cut where all that is read late
     return support::refusal<format_error>([&] { (void)profile_of_graph(of, "g.txt", {.kind = "k"}); });
   };
   CHECK_THAT(refusal(""), ContainsSubstring("it has no operators (give a line for each)"));
-  CHECK_THAT(refusal(text + "\tnode5 -- node4\n"), ContainsSubstring("wait for each other (remove the circle)"));
+  CHECK_THAT(refusal(text + "\tnode5 -- node4\n"), ContainsSubstring("wait for each other (remove the cycle)"));
   CHECK_THROWS_WITH(profile_of_graph(text, "g", {.kind = "k", .weight_bytes = 0}), ContainsSubstring("0 bytes"));
-  CHECK_THAT(refusal(text + "\tnode5 -- node6\n"), ContainsSubstring("line 12 has an edge of an operator that is not"));
+  CHECK_THAT(refusal(text + "\tnode5 -- node6\n"), ContainsSubstring("line 12 has an edge of an unknown operator"));
   CHECK_THAT(refusal(text + "hello\n"), ContainsSubstring("line 12 does not begin with an operator"));
   CHECK_THAT(refusal("node1 -- a -- forward_compute_time=1\n"), ContainsSubstring("line 1 lacks a number"));
-  CHECK_THAT(refusal("node1 -- a -- forward_compute_time=-1\n"), ContainsSubstring("line 1 has a number that cannot"));
+  CHECK_THAT(refusal("node1 -- a -- forward_compute_time=-1\n"), ContainsSubstring("line 1 has an invalid number"));
 }
 
 TEST_CASE("balanced cuts give slow nodes and the logits fewer layers, and shorten the step", "[configurator]")

@@ -42,7 +42,7 @@ TEST_CASE("a file that everybody may write to is foreign, others of one's own ar
   }
   REQUIRE(::chmod((place / "file").c_str(), 0666) == 0);
   CHECK(folder.is_foreign("file"));
-  CHECK_THAT(refusal(folder, "file"), ContainsSubstring("file is not believed: everybody may write to it"));
+  CHECK_THAT(refusal(folder, "file"), ContainsSubstring("file is not trusted: everybody may write to it"));
   CHECK_NOTHROW(folder.open("file"));  // for what a user names
   CHECK_FALSE(folder.is_foreign("nothing"));
   CHECK(errno_of([&] { (void)folder.open_own("nothing"); }) == ENOENT);
@@ -66,7 +66,7 @@ TEST_CASE("a file with a second name is foreign where others may add names to th
     const bool may_be_planted = (mode & 022U) != 0;
     CHECK(folder.is_foreign("file") == may_be_planted);
     if (may_be_planted)
-      CHECK_THAT(refusal(folder, "file"), ContainsSubstring("file is not believed: it has another name too"));
+      CHECK_THAT(refusal(folder, "file"), ContainsSubstring("file is not trusted: it has another name too"));
     else
       CHECK(refusal(folder, "file").empty());
   }
@@ -87,10 +87,9 @@ TEST_CASE("files of this user, of the folder's owner and of root are believed, a
       CHECK(folder.is_foreign("file") == (owner == 2002));
       CHECK(errno_of([&] { (void)folder.open_own("file"); }) == (owner == 2002 ? EPERM : -1));
     }
-    CHECK_THAT(
-        refusal(folder, "file"),
-        ContainsSubstring(
-            "file is not believed: it belongs to user 2002, the folder to user 2001, this process is of user 0"));
+    CHECK_THAT(refusal(folder, "file"),
+               ContainsSubstring(
+                   "file is not trusted: it belongs to user 2002, the folder to user 2001, this process is of user 0"));
   }
 }
 

@@ -326,7 +326,7 @@ TEST_CASE("a load takes the newest generation that is whole on every stage, up t
     return std::vector{load(here, m, folder, {.newest = 3}), load(here, m, folder, {.newest = here.stage() + 1U})};
   });
   both_say(limited, 0, "3");
-  both_say(limited, 1, "other values of newest");
+  both_say(limited, 1, "different values of newest");
   saved[0].flip("generation-000004.manifest", 40);
   saved[1].flip("generation-000003.manifest", 40);
   const answers damaged = on_two_stages(saved, [](auto& here, auto& m, auto& folder) {
@@ -559,7 +559,7 @@ TEST_CASE("a disk with room for less than keep + 1 generations says how to save,
     return all;
   });
   both_say(found, 1, "2");
-  both_say(found, 2, "2 older generations stay until this one is there");
+  both_say(found, 2, "2 older generations stay until this one is complete");
   both_say(found, 2, "keep_while_writing = 1");
   for (const std::size_t number : {3U, 4U, 5U}) both_say(found, number, std::to_string(number));
   both_say(found, 6, "no room is left");

@@ -74,7 +74,7 @@ TEST_CASE("where ranks have different bytes each gets its own back, and other nu
     for (const std::string& it :
          said_on({ranks}, [&](std::uint32_t, model_type& model, auto&) { (void)checkpoint::load(model, folder); })) {
       INFO(it);
-      CHECK(it.find("each rank saved its own bytes of running mean, as running mean[rank 0 of 3], and here are " +
+      CHECK(it.find("each rank saved its own bytes of running mean, as running mean[rank 0 of 3], and this job has " +
                     std::to_string(ranks)) != it.npos);
     }
   arena memory{{.device_capacity = room, .host_capacity = room}};

@@ -144,7 +144,7 @@ TEST_CASE("ranks that see files with other values are told the tensor, and weigh
     throw cm::config_error{refusal};
   });
   for (const std::string& it : said) {
-    CHECK(it.find("ranks see other files: tensor ") != it.npos);
+    CHECK(it.find("ranks see different files: tensor ") != it.npos);
     CHECK(it.find(" on rank 2, and tensor ") != it.npos);
   }
 }

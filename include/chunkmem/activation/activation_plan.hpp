@@ -51,12 +51,12 @@ struct activation_budget {
     return seconds_per_copy + static_cast<double>(size) / to_device_bytes_per_second;
   }
 
-  /// @throws config_error   names the member that cannot be
+  /// @throws config_error   names the member that is invalid
   void check() const
   {
     const auto refuse = [](std::string_view member) {
-      throw config_error{error_text{} << "chunkmem: the budget of activations cannot be: " << member
-                                      << " is 0, negative or no number"};
+      throw config_error{error_text{} << "chunkmem: the budget of activations is invalid: " << member
+                                      << " is 0, negative or not a number"};
     };
     const auto is_rate = [](double rate) { return rate > 0 && rate <= std::numeric_limits<double>::max(); };
     if (!is_rate(to_host_bytes_per_second)) refuse("to_host_bytes_per_second");
@@ -64,16 +64,16 @@ struct activation_budget {
     if (!(seconds_per_copy >= 0 && seconds_per_copy <= std::numeric_limits<double>::max())) refuse("seconds_per_copy");
     if (frame == bytes{}) refuse("frame");
   }
-  /// The chain may be planned with this budget. Every planner asks first, so that no sum of sizes or times of a plan
-  /// leaves its range.
-  /// @throws config_error   the budget or the chain cannot be: names the member or the block   @complexity O(blocks)
+  /// Checks that the chain can be planned with this budget. Every planner calls this first, so that no sum of sizes or
+  /// times of a plan overflows.
+  /// @throws config_error   the budget or the chain is invalid: names the member or the block   @complexity O(blocks)
   void check(const layer_chain& chain) const
   {
     chain.check();
     check();
     if (frame.count() > most_bytes)
-      throw config_error{error_text{} << "chunkmem: the budget of activations cannot be: its frame is " << frame.count()
-                                      << " B (give the size of the manager's chunks, or 1)"};
+      throw config_error{error_text{} << "chunkmem: the budget of activations is invalid: its frame is "
+                                      << frame.count() << " B (give the size of the manager's chunks, or 1)"};
     std::uint64_t all = 0;
     const auto add = [&](bytes size) {
       const std::uint64_t taken = size.count() > most_bytes ? most_bytes : in_frames(size);
@@ -94,15 +94,15 @@ struct activation_budget {
       }
     }
     if (copy > bytes{} && all / in_one_copy() > most_copies)
-      throw config_error{error_text{} << "chunkmem: the budget of activations cannot be: a copy of " << copy.count()
+      throw config_error{error_text{} << "chunkmem: the budget of activations is invalid: a copy of " << copy.count()
                                       << " B divides the tensors of the chain into more than 2^22 copies (give a "
                                          "larger copy, or 0)"};
     const double copied = static_cast<double>(all);
     const double slowest = copied / to_host_bytes_per_second + copied / to_device_bytes_per_second +
                            seconds_per_copy * (static_cast<double>(most_copies) + chain.size());
     if (!(slowest <= std::numeric_limits<double>::max()))
-      throw config_error{error_text{} << "chunkmem: the budget of activations cannot be: its copies of this chain "
-                                         "would take more seconds than a number holds (check to_host_bytes_per_second, "
+      throw config_error{error_text{} << "chunkmem: the budget of activations is invalid: its copies of this chain "
+                                         "would take more seconds than a double holds (check to_host_bytes_per_second, "
                                          "to_device_bytes_per_second and seconds_per_copy)"};
   }
 
@@ -127,7 +127,7 @@ inline constexpr std::size_t block_action_count = 4;
   return names[static_cast<std::size_t>(action)];
 }
 
-/// Whether a block of this action runs forward again.
+/// Whether a block with this action runs forward again.
 [[nodiscard]] constexpr bool runs_again(block_action action) noexcept
 {
   return action == block_action::recompute || action == block_action::recompute_from_host;
@@ -137,7 +137,7 @@ inline constexpr std::size_t block_action_count = 4;
 enum class chain_run : std::uint8_t {
   saving,    ///< forward; all that backward needs is saved
   passing,   ///< forward; the output alone is made
-  backward,  ///< after it the block's saved bytes are dead
+  backward,  ///< the block's saved bytes are dead afterwards
 };
 
 /// One step of a plan.
@@ -185,7 +185,7 @@ struct activation_plan {
   std::vector<std::uint8_t> input_leaves;  ///< by block: 1 if its input leaves, which is the output of the block before
   std::vector<std::uint8_t> skips_leave;   ///< by block: 1 if skips that it makes leave between their uses; empty: none
   plan_costs costs;
-  /// The chain that it was made for, as chain_fingerprint tells; 0: steps by hand, of any chain with as many blocks.
+  /// chain_fingerprint of the chain that the plan was made for; 0: steps by hand, for any chain with as many blocks.
   std::uint64_t chain = 0;
 
   [[nodiscard]] bool operator==(const activation_plan&) const = default;
@@ -232,13 +232,12 @@ inline void set_actions(activation_plan& plan, const std::vector<block_action>& 
   }
 }
 
-/// Checks that a plan is one of this chain: each block runs backward once, in reverse; the input of each run was made
-/// before.
+/// Checks that a plan fits this chain: each block runs backward once, in reverse order, and each run has its input.
 /// @throws config_error   names the step and the block that break this   @complexity O(steps)
 inline void expect_plan_fits(const activation_plan& plan, std::uint32_t blocks)
 {
   const auto refuse = [](std::size_t step, std::uint32_t block, std::string_view why) {
-    throw config_error{error_text{} << "chunkmem: a plan is not one of this chain: step " << step << ", block " << block
+    throw config_error{error_text{} << "chunkmem: a plan does not fit this chain: step " << step << ", block " << block
                                     << ": " << why << " (plan again with this chain)"};
   };
   if (plan.inner_leaves.size() != blocks || plan.input_leaves.size() != blocks ||
@@ -264,8 +263,8 @@ inline void expect_plan_fits(const activation_plan& plan, std::uint32_t blocks)
   if (backward != 0) refuse(plan.steps.size(), backward - 1, "it never runs backward");
 }
 
-/// A number for the names, sizes and order of a chain's blocks, on which a plan rests. Times are left out: they are
-/// measured, and differ from run to run. Two chains have one number by chance alone. Never 0.
+/// A hash of the names, sizes and order of a chain's blocks, on which a plan depends. Times are left out: they are
+/// measured, and differ from run to run. Two chains have the same hash by chance alone. Never 0.
 ///
 ///     if (plan.chain == chain_fingerprint(chain)) network.use(plan);
 ///
@@ -295,14 +294,14 @@ inline void expect_plan_fits(const activation_plan& plan, std::uint32_t blocks)
   return hash != 0 ? hash : 1;
 }
 
-/// The same, and the plan was made for this chain and for no other one of as many blocks.
-/// @throws config_error   as above; or the plan is of a chain with other names, sizes or another order
+/// The same, and checks that the plan was made for this chain, not for another one with as many blocks.
+/// @throws config_error   as above; or the plan was made for a chain with other names, other sizes or another order
 inline void expect_plan_fits(const activation_plan& plan, const layer_chain& chain)
 {
   expect_plan_fits(plan, chain.size());
   if (plan.chain == 0 || plan.chain == chain_fingerprint(chain)) return;
-  throw config_error{error_text{} << "chunkmem: a plan of " << plan.planner << " is not one of this chain: it was made "
-                                  << "for a chain of as many blocks, but of other names, other sizes or another order "
+  throw config_error{error_text{} << "chunkmem: a plan of " << plan.planner << " does not fit this chain: it was made "
+                                  << "for a chain of as many blocks with other names, other sizes or another order "
                                      "(this one begins with \""
                                   << chain.blocks.front().name << "\", saves " << chain.saved().count() << " B and has "
                                   << chain.size() << " blocks; plan again with this chain)"};

@@ -34,14 +34,14 @@ concept activation_planner = names_itself<Policy> && std::same_as<typename Polic
                                } -> std::same_as<activation_plan>;
                              };
 
-/// The two halves of a step that no plan can beat.
+/// The lower bound of a step's time, in its two halves: no plan is faster.
 ///
 ///     const bound_parts bound = activation_bound(chain, budget);
 ///     std::cout << plan.costs.seconds / bound.seconds() << " of the bound\n";
 struct bound_parts {
-  double forward_seconds = 0;     ///< until the first backward run
+  double forward_seconds = 0;     ///< up to the first backward run
   double backward_seconds = 0;    ///< from then on
-  double recomputed_seconds = 0;  ///< within the second
+  double recomputed_seconds = 0;  ///< within backward_seconds
   double swapped_bytes = 0;       ///< each way
 
   [[nodiscard]] double seconds() const noexcept { return forward_seconds + backward_seconds; }
@@ -49,7 +49,7 @@ struct bound_parts {
 
 namespace detail {
 
-/// Seconds that it costs to make the cheapest `y` bytes a second time: convex, linear between corners.
+/// Seconds that recomputing the cheapest `y` bytes takes: convex, linear between corners.
 class recompute_costs {
  public:
   struct corner {
@@ -92,15 +92,15 @@ class recompute_costs {
 /// The least seconds that any plan of keeping, swapping and recomputing needs, whatever its order.
 ///
 /// All saved bytes of a block are on the device at its backward run. When the forward pass ends, at most `device` bytes
-/// are there, and skips and the tensors that the last block carries are among them. Each of the other E bytes is made
-/// again afterwards, or was copied to the host before and comes back afterwards. With y bytes made again, at the price
-/// of the cheapest blocks and in parts:
+/// are there, and skips and the tensors that the last block carries are among them. Each of the other E bytes is
+/// recomputed afterwards, or was copied to the host before and comes back afterwards. With y bytes recomputed, at the
+/// price of the cheapest blocks, a fraction of a block included:
 ///
 ///     min over y of  max(forward, (E - y) / to host)  +  max(backward + again(y), (E - y) / to device)
 ///
 /// The sum is convex in y and linear between corners, so the least value lies at a corner. Working memory, gradients
 /// and fixed costs of copies are left out, which keeps it a bound. Cost: O(blocks^2).
-/// @throws config_error   the chain or the budget cannot be
+/// @throws config_error   the chain or the budget is invalid
 [[nodiscard]] inline bound_parts activation_bound(const layer_chain& chain, const activation_budget& budget)
 {
   budget.check(chain);
@@ -138,8 +138,8 @@ class recompute_costs {
   return least;
 }
 
-/// Fills in the costs of a plan, and its bound. The plan is one of this chain from then on.
-/// @throws config_error   the plan is not one of this chain, or the chain or the budget cannot be
+/// Fills in the costs of a plan, its bound, and the fingerprint of this chain.
+/// @throws config_error   the plan does not fit this chain, or the chain or the budget is invalid
 inline void cost_plan(activation_plan& plan, const layer_chain& chain, const activation_budget& budget)
 {
   budget.check(chain);
@@ -162,8 +162,8 @@ inline void cost_plan(activation_plan& plan, const layer_chain& chain, const act
   return plan;
 }
 
-/// Whether a plan is the better one: it fits; then it is faster; then it moves fewer bytes; then it computes less
-/// again. Of two that do not fit, the better one lacks fewer bytes.
+/// Whether the left plan is the better one: first by whether it fits, then by time, then by moved bytes, then by
+/// recomputed seconds. Of two plans that do not fit, the better one lacks fewer bytes.
 [[nodiscard]] inline bool is_better(const plan_costs& left, const plan_costs& right) noexcept
 {
   if (left.fits != right.fits) return left.fits;
@@ -173,10 +173,10 @@ inline void cost_plan(activation_plan& plan, const layer_chain& chain, const act
   return left.recomputed_seconds < right.recomputed_seconds;
 }
 
-/// The better plan of two by a planner that knows no skips: with skips that stay on the device, and with skips that
-/// leave between their uses. Of a chain without skips it is the planner's.
+/// The better of two plans by a planner that does not handle skips: one whose skips stay on the device, and one whose
+/// skips leave between their uses. For a chain without skips, the planner's own plan.
 /// @param  plan_chain     a chain without skips to its plan
-/// @throws config_error   the chain or the budget cannot be
+/// @throws config_error   the chain or the budget is invalid
 template <class PlanChain>
 [[nodiscard]] activation_plan better_with_skips(const layer_chain& chain, const activation_budget& budget,
                                                 const PlanChain& plan_chain)
@@ -193,7 +193,8 @@ template <class PlanChain>
   return best;
 }
 
-/// The score of a plan for a search: its seconds; far more where it does not fit, and the more the more bytes lack.
+/// The score of a plan for a search: its seconds. A plan that does not fit has far more, which grow with the missing
+/// bytes.
 [[nodiscard]] inline double searched_seconds(const layer_chain& chain, const plan_costs& costs)
 {
   if (costs.fits) return costs.seconds;

@@ -73,7 +73,7 @@ class chain_rows {
 
   /// Whole tensors, in the order in which they are made.
   [[nodiscard]] const std::vector<tensor_life>& tensors() const noexcept { return tensors_; }
-  /// The same, a life for each copy.
+  /// The same tensors, with a life for each copy.
   [[nodiscard]] const std::vector<tensor_life>& lives() const noexcept { return lives_; }
   /// By step: bytes of the tensors that are used or wait on the device, and of working memory. Loads that come early
   /// are not counted.
@@ -185,7 +185,7 @@ class chain_rows {
     change_.assign(plan.steps.size() + 1, 0);
     host_bytes_ = moved_bytes_ = 0;
     const auto add_span = [&](std::uint32_t from, std::uint32_t to, std::uint64_t size) {
-      change_[from] += size;  // wraps: the sum from the left is exact
+      change_[from] += size;  // may wrap around: the prefix sum is exact
       change_[to + 1] -= size;
     };
     for (const tensor_life& life : tensors_) {
@@ -268,11 +268,11 @@ class free_bytes {
   std::vector<piece> pieces_;
 };
 
-/// Runs a plan on three virtual clocks: compute, copies to the host, copies to the device.
+/// Simulates a plan on three virtual clocks: compute, copies to the host, copies to the device.
 ///
 /// - Each queue works in order.
 /// - A run begins when the tensors that it reads have arrived, and when the bytes that it makes have room.
-/// - A tensor that leaves gives its bytes free when its copy has ended.
+/// - A tensor that leaves frees its bytes when its copy has ended.
 /// - Loads come in the order of their uses. A load begins with the earliest step from which its bytes fit until its
 ///   use, whatever the other steps need. A load never takes the room of an earlier step, so no plan waits for itself.
 ///
@@ -380,7 +380,7 @@ class chain_timeline {
     }
   }
 
-  /// Gives the bytes free that this step used last, at once or after their copy to the host.
+  /// Frees the bytes that this step is the last to use, immediately or after their copy to the host.
   void end_lives(std::uint32_t step)
   {
     free_.give(now_, rows_.working()[step]);
@@ -477,14 +477,14 @@ class tensor_ends {
   std::vector<std::uint32_t> first_;  // by step: index of its first end
 };
 
-/// Measures the runs of blocks in one step, waits for copies aside.
+/// Measures the runs of blocks in one step, without waits for copies.
 ///
 ///     clock.begin(blocks);
 ///     const auto before = clock.read(m);
 ///     ... run a block ...
 ///     clock.note(chain_run::passing, block, clock.read(m) - before);
 ///
-/// A block that runs forward several times has the shortest time. A block that was not measured has 0.
+/// Of a block that runs forward several times the shortest time counts. A block that was not measured has 0.
 class chain_clock {
  public:
   void begin(std::uint32_t blocks)
@@ -498,21 +498,21 @@ class chain_clock {
   {
     return static_cast<double>(manager.backend().now()) * 1e-9 - manager.report().stalls.seconds();
   }
-  /// Other clocks may count the waits, and streams wait for copies on threads of their own. So a run may seem to take
-  /// no time, or less than none: it counts as not measured.
+  /// Notes the time of a run. Some backends count waits by another clock, and streams wait for copies on threads of
+  /// their own. So the difference may be 0 or negative: such a run counts as not measured.
   void note(chain_run run, std::uint32_t block, double seconds) noexcept
   {
     if (!(seconds > 0)) return;
     double& known = (run == chain_run::backward ? backward_ : forward_)[block];
     if (known == 0 || seconds < known) known = seconds;
   }
-  /// Times of another number of rows.
+  /// Scales all times, for another number of rows.
   void scale(double factor) noexcept
   {
     for (std::vector<double>* const all : {&forward_, &backward_})
       for (double& seconds : *all) seconds *= factor;
   }
-  /// The seconds in which the runs of the two differ are less than half of all, counted with the longer run of each.
+  /// Whether the runs of both differ by less than half of all seconds, where each run counts with its longer time.
   /// @pre both are of one chain
   [[nodiscard]] bool is_like(const chain_clock& other) const noexcept
   {

@@ -32,7 +32,7 @@ namespace chunkmem::inline v0 {
 
 namespace activation {
 
-/// A network as a chain of blocks, whose activations are kept, swapped or computed again as a plan says.
+/// A network as a chain of blocks, whose activations are kept, swapped or recomputed as a plan says.
 ///
 /// Each block has a forward and a backward callback. The library calls them in the order of the plan: a block may run
 /// forward again before its backward callback. The tensors that a block saves lie in the manager's chunks, so the one
@@ -40,11 +40,11 @@ namespace activation {
 /// bits under every plan.
 ///
 /// The plan says which blocks run forward again. The manager's own plan says when the tensors of the other blocks leave
-/// the device, if they have to: it knows the whole step, weights and states included. Without a given plan the first
-/// iteration keeps the input of each block alone, and measures the blocks on the clock of the backend. The planner then
-/// makes a plan for the second iteration. Where the times of the next iterations are others, it plans again. Blocks
+/// the device, if they have to: the manager knows the whole step, weights and states included. Without a given plan the
+/// first iteration keeps only the input of each block, and measures the blocks on the clock of the backend. The planner
+/// then makes a plan for the second iteration, and plans again where later iterations take other times. Blocks
 /// with known times are planned before the first iteration. Where callbacks only launch kernels on a stream, give
-/// times: the clock would see launches.
+/// times: the clock would measure the launches alone.
 ///
 ///     activation::checkpointed network{m, {.budget = budget, .seed = 42, .name = "encoder"}};
 ///     auto& layer = network.add("layer 0");  // then its tensors and callbacks, and the other blocks
@@ -55,18 +55,18 @@ namespace activation {
 ///     }
 ///
 /// `run` is `forward`, then `backward`. The trainer may call both itself, with the loss in between, or `skip_backward`.
-/// `evaluate` runs forward alone. With `options::instances` several forwards come before one backward.
+/// `evaluate` only runs forward. With `options::instances` several forwards come before one backward.
 ///
 /// A callback that throws ends the step: all activations of the chain are dropped. Drop gradients
-/// (`m.drop_gradients()`) and tensors of your own before the step is tried again. Under checks::full a block is found
-/// that overwrites its input, saves other bytes when it runs again, or changes a buffer or registered bytes then.
+/// (`m.drop_gradients()`) and tensors of your own before the step is tried again. Under checks::full a block is refused
+/// that overwrites its input, saves other bytes when it runs again, or then changes a buffer or registered bytes.
 ///
 /// Random numbers depend on the network's name and seed, on the step, the micro-batch, the instance and the block: see
 /// random_stream.
 /// Source: checkpointing as in Chen et al. 2016 (arXiv 1604.06174); plans as their planners say. Cost: O(1) for each
-/// run of a block, without allocation, beside the callbacks; O(tensors of the manager) where a batch has another number
-/// of rows than the one before; plans cost what their planner costs, twice where blocks are measured: the first plan
-/// tells before step 1 whether the budget is enough.
+/// run of a block, without allocation, in addition to the callbacks; O(tensors of the manager) where a batch has
+/// another number of rows than the batch before. A plan costs what its planner costs, twice where blocks are measured:
+/// the first plan shows before step 1 whether the budget is enough.
 /// @tparam Planner   see activation_planner
 /// @threads as the manager: one caller at a time
 template <class Manager, activation_planner Planner = planned>
@@ -74,12 +74,12 @@ class checkpointed {
  public:
   using block_type = checkpointed_block<Manager>;
   struct options {
-    activation_budget budget;  ///< for activations alone
-    std::uint64_t seed = 0;    ///< of block_run::random(); after a load that of the file
-    /// In messages. A network that draws random numbers has one of its own: networks with one name and one seed draw
-    /// the same numbers. Checkpoints then have the state "<name>/random".
+    activation_budget budget;  ///< for activations only
+    std::uint64_t seed = 0;    ///< of block_run::random(). A load replaces it by the file's
+    /// For messages. A network that draws random numbers needs a name of its own: networks with the same name and seed
+    /// draw the same numbers. Checkpoints then have the state "<name>/random".
     std::string name{};
-    std::uint32_t replica = 0;  ///< of ranks that train on other rows: each draws other numbers than the others
+    std::uint32_t replica = 0;                ///< of data-parallel ranks: each draws numbers of its own
     random_rule rule = random_rule::by_name;  ///< by_seed: goes on with files of a network that had no name
     std::uint32_t instances = 1;              ///< forwards before one backward, at most
     std::uint64_t rows = 1;                   ///< of the largest batch, in the trainer's unit
@@ -91,7 +91,7 @@ class checkpointed {
   };
 
   /// @param owner   outlives the network
-  /// @throws config_error   the budget's rates cannot be, or no rows or instances
+  /// @throws config_error   the budget's rates are invalid, or no rows or instances
   /// @throws usage_error    another network of this manager has the name
   explicit checkpointed(Manager& owner, const options& settings = {}, Planner planner = {})
       : manager_{owner},
@@ -101,7 +101,7 @@ class checkpointed {
   {
     options_.budget.check();
     if (settings.rows == 0 || settings.instances == 0)
-      throw config_error{"a network was made for no rows or no instances (one is the least)"};
+      throw config_error{"a network was made with 0 rows or 0 instances (give at least 1 of each)"};
     makers_.rows = settings.rows;
     makers_.instances = settings.instances;
     sized_rows_ = settings.rows;
@@ -110,7 +110,7 @@ class checkpointed {
   }
   checkpointed(const checkpointed&) = delete;
 
-  /// The next block of the chain. The reference stays good. @throws usage_error   a plan was made already
+  /// Adds the next block of the chain. The reference stays valid. @throws usage_error   a plan was made already
   block_type& add(std::string_view name)
   {
     if (std::ranges::any_of(kinds_, [](const planned_kind& each) { return !each.plan.steps.empty(); }))
@@ -118,9 +118,10 @@ class checkpointed {
                                      << "\") was added to a network that has a plan"};
     return blocks_.emplace_back(manager_, makers_, size(), name);
   }
-  /// Iterations of this name have sizes and a plan of their own, beside the record that their name has in the manager:
-  /// a class of short batches, or an update with fewer forwards. All other names have those of the options. In an
-  /// iteration that the manager or another network began, the network has those of its own last iteration.
+  /// Gives the iterations of this name sizes and a plan of their own, in addition to the record that their name has in
+  /// the manager: for a class of short batches, or an update with fewer forwards. All other names have those of the
+  /// options. In an iteration that the manager or another network began, the network uses those of its own last
+  /// iteration.
   /// @throws usage_error   the name has them already
   /// @throws config_error  more rows or instances than the network has
   void add_kind(std::string_view iterations, const kind& wanted)
@@ -146,9 +147,9 @@ class checkpointed {
     return kind_of(iterations).plan;
   }
 
-  /// Follow this plan from the next step on.
+  /// Follows this plan from the next step on.
   /// @param iterations   of this name; see add_kind
-  /// @throws config_error   it is not a plan of this chain: names the step and the block, or the chain; the old plan
+  /// @throws config_error   the plan does not fit this chain: names the step and the block, or the chain; the old plan
   ///   stays
   /// @throws usage_error    in a callback, or between a forward and its backward
   void use(activation_plan given, std::string_view iterations = {})
@@ -160,8 +161,9 @@ class checkpointed {
     its.is_planned = its.is_planned_by_caller = true;
     its.is_measuring = false;
   }
-  /// Plan with this budget from the next iteration on, with the times that are known. Plans that the trainer gave stay.
-  /// @throws config_error   the budget's rates cannot be
+  /// Plans with this budget from the next iteration on, with the times that are known. Plans that the trainer gave
+  /// stay.
+  /// @throws config_error   the budget's rates are invalid
   /// @throws usage_error    in a callback, or between a forward and its backward
   void use(const activation_budget& allowed)
   {
@@ -176,7 +178,7 @@ class checkpointed {
     }
   }
   /// The next iterations of each name follow their plans and measure the blocks, then the planner plans again. Blocks
-  /// with given times are planned with what is given now. A plan that the trainer gave is given up.
+  /// with given times are planned with their present times. A plan that the trainer gave is discarded.
   /// @throws usage_error   in a callback, or between a forward and its backward
   void measure_again()
   {
@@ -188,11 +190,11 @@ class checkpointed {
     }
   }
 
-  /// An iteration of the manager, after the plan was made where that is due. Where the last one had a forward without
-  /// its backward, all that the backward would have used is dropped.
+  /// Begins an iteration of the manager, and first makes the plan where one is due. Where the last iteration had a
+  /// forward without its backward, all tensors that the backward would have used are dropped.
   ///
-  /// A budget is held against the device that is there before the first step: its bytes, and whether a plan fits into
-  /// it. A step that was rehearsed may have a larger budget than the device, since the manager proved what it needs.
+  /// Before the first step the budget is compared with the device: its bytes must exist, and a plan must fit into it. A
+  /// rehearsed step may have a larger budget than the device, since the manager proved that the step fits.
   /// @throws config_error   no plan fits into the budget: names the largest block; the budget, or the plan that `use`
   ///   was given, is larger than the device or the host; and as the manager's `iteration`
   [[nodiscard]] auto iteration(std::string_view name = "train", std::uint32_t micro_batches = 1)
@@ -202,7 +204,8 @@ class checkpointed {
     prepare();
     return manager_.iteration(name, micro_batches);
   }
-  /// An iteration for `evaluate`, with a record of its own. It makes no plan. A kind of this name has its rows.
+  /// Begins an iteration for `evaluate`, with a record of its own, and makes no plan. A kind of this name gives its
+  /// rows.
   /// @throws   as the manager's `iteration`
   [[nodiscard]] auto evaluation(std::string_view name = "evaluate", std::uint32_t micro_batches = 1)
   {
@@ -211,11 +214,11 @@ class checkpointed {
     return manager_.iteration(name, micro_batches);
   }
 
-  /// All blocks forward and backward, for one micro-batch: of all instances, one after the other.
+  /// Runs all blocks forward and backward for one micro-batch: all instances, one after the other.
   /// @throws usage_error   a block has no callback, or breaks a rule of block_run or of the checks; names the block; an
   ///   iteration of another manager; no rows, or more than the iteration has; in a callback, or between a forward and
   ///   its backward
-  /// @throws               what a callback throws; all activations were dropped then
+  /// @throws               exceptions of callbacks; all activations are then dropped
   template <class Iteration>
   void run(Iteration& iteration, const chain_moment& moment = {})
   {
@@ -226,23 +229,23 @@ class checkpointed {
       backward_to(iteration, 0);
     });
   }
-  /// All blocks forward, of one instance. Instances run forward in the order of their numbers. Outputs of their last
-  /// blocks have bytes until their backward.
-  /// @throws   as run; usage_error   another instance's turn
+  /// Runs all blocks of one instance forward. Instances run forward in the order of their numbers. Outputs of their
+  /// last blocks have bytes until their backward.
+  /// @throws   as run; usage_error   another instance is next
   template <class Iteration>
   void forward(Iteration& iteration, const chain_moment& moment = {})
   {
     expect_turn(iteration, moment);
     guarded([&] { forward_of(iteration, moment); });
   }
-  /// All blocks backward, of all instances, the last one first.
+  /// Runs all blocks of all instances backward, the last instance first.
   /// @throws   as run; usage_error   an instance did not run forward
   template <class Iteration>
   void backward(Iteration& iteration)
   {
     backward(iteration, 0);
   }
-  /// The same, down to this instance: those before it wait for another call.
+  /// The same, down to this instance: the instances before it wait for another call.
   /// @throws   as run; usage_error   an instance did not run forward, or this one ran backward already
   template <class Iteration>
   void backward(Iteration& iteration, std::uint32_t instance)
@@ -250,8 +253,8 @@ class checkpointed {
     expect_turn_backward(iteration, instance);
     guarded([&] { backward_to(iteration, instance); });
   }
-  /// No backward follows the forwards of this micro-batch: what it would have used is dropped. The record of the
-  /// iteration stays as it was. Cost: O(tensors of the network).
+  /// Ends this micro-batch without a backward: the tensors that the backward would have used are dropped. The record of
+  /// the iteration stays as it was. Cost: O(tensors of the network).
   /// @throws usage_error   in a callback
   void skip_backward()
   {
@@ -260,8 +263,8 @@ class checkpointed {
     drop_all();
     rank_manager(manager_).updates().keep_record();
   }
-  /// All blocks forward, without plan, gradients or saved tensors: a block's tensors are dropped when no later block
-  /// reads them. Outputs of the last block have bytes until the next forward, evaluation or iteration.
+  /// Runs all blocks forward, without plan, gradients or saved tensors: a block's tensors are dropped when no later
+  /// block reads them. Outputs of the last block have bytes until the next forward, evaluation or iteration.
   /// `block_run::is_training` is false.
   /// @throws   as run; usage_error   a block makes a gradient; an instance other than 0
   template <class Iteration>
@@ -296,7 +299,7 @@ class checkpointed {
     std::uint32_t replans = 0;         // because times were others
     bool is_planned = false;
     bool is_planned_by_caller = false;
-    bool is_held = false;       // the plan was held against the device
+    bool is_held = false;       // the plan was compared with the device
     bool is_measuring = false;  // the next run
     bool is_measured = false;
     bool has_clock = false;  // a complete run was measured since the plan was made
@@ -317,9 +320,9 @@ class checkpointed {
   {
     if (is_running_ || (is_open_ && !manager_.rehearsing()))
       throw usage_error{error_text{} << "chunkmem: a network " << what
-                                     << " inside of its step (do that between two steps)"};
+                                     << " inside of its step (call this between two steps)"};
   }
-  /// Another manager would hear of the passes, and this one would record no step.
+  /// Otherwise another manager would be told of the passes, and this one would record no step.
   template <class Iteration>
   void expect_own(const Iteration& iteration) const
   {
@@ -354,7 +357,7 @@ class checkpointed {
                       with_rows(moment).rows != moment_.rows))
         throw usage_error{error_text{} << "chunkmem: " << label() << "cannot run instance " << due
                                        << " forward in another step, micro-batch or number of rows than instance 0 "
-                                          "(their backward is one)"};
+                                          "(they share one backward)"};
       return;
     }
     if (due > 0 && moment.instance < due)
@@ -382,7 +385,7 @@ class checkpointed {
                                      << " backward out of its turn: " << left_
                                      << " are left, and they run in reverse order"};
   }
-  /// Forwards of this iteration wait for their backward. Those of an iteration that is over wait no more.
+  /// Whether forwards of this iteration wait for their backward. Forwards of an iteration that has ended do not.
   [[nodiscard]] bool is_in_step() const { return is_open_ && manager_.access_index() >= opened_at_; }
   [[nodiscard]] std::string label() const
   {
@@ -558,7 +561,7 @@ class checkpointed {
   {
     return (place + 1) % size() == 0 && place + 1 < size() * its.instances;
   }
-  /// Calls `visit(tensor, skip)` for each tensor that later blocks read, beside the next one.
+  /// Calls `visit(tensor, skip)` for each tensor that blocks after the next one read.
   template <class Visit>
   void for_each_skip(const planned_kind& its, Visit visit) const
   {
@@ -596,7 +599,7 @@ class checkpointed {
     if (!its.is_planned && (its.is_measured || all_have_times())) {
       activation_plan made = planner_.plan(chain_of(its), room(its));
       if (!made.costs.fits && !its.without_times.steps.empty()) {
-        made = std::move(its.without_times);  // it fits whatever times blocks have
+        made = std::move(its.without_times);  // fits with any times
         cost_plan(made, chain_of(its), room(its));
       }
       if (!made.costs.fits) refuse_budget(its, made.costs.missing);
@@ -614,7 +617,7 @@ class checkpointed {
     }
     hold_against_device(its);
   }
-  /// Where the step that followed the plan had other times than those that the plan rests on, it is made again.
+  /// Makes the plan again where its step took other times than those that the plan was made from.
   void compare_times(planned_kind& its)
   {
     if (!its.is_planned || !std::exchange(its.has_clock, false)) return;
@@ -637,8 +640,8 @@ class checkpointed {
     its.skips.clear();
     for_each_skip(its, [&](const auto& tensor, const chain_skip&) { its.skips.push_back(tensor.handle); });
   }
-  /// The budget, with no more of the host than there is. Tensors take the frames of all rows, and copies move the rows
-  /// of the kind.
+  /// The budget, with at most as much of the host as exists. Tensors take the frames of all rows, and copies move the
+  /// rows of the kind.
   [[nodiscard]] activation_budget room(const planned_kind& its) const
   {
     activation_budget allowed = options_.budget;
@@ -648,7 +651,7 @@ class checkpointed {
     allowed.to_device_bytes_per_second /= part;
     return allowed;
   }
-  /// Whether a plan fits does not depend on times.
+  /// The chain with any times, since they do not decide whether a plan fits.
   [[nodiscard]] static layer_chain with_any_times(layer_chain chain)
   {
     for (chain_block& block : chain.blocks) {
@@ -657,7 +660,7 @@ class checkpointed {
     }
     return chain;
   }
-  /// Before a plan is followed: it was made for a device that is there, or a rehearsal proved the step.
+  /// Checks, before a plan is followed, that the device has its bytes, or that a rehearsal proved the step.
   void hold_against_device(planned_kind& its)
   {
     if (its.is_held) return;
@@ -763,7 +766,7 @@ class checkpointed {
                                              "callback, or where run.is_training() is true)")};
   }
 
-  /// How often a gradient was asked for.
+  /// How often gradients were acquired.
   [[nodiscard]] std::uint64_t gradients_opened() const
   {
     if constexpr (requires { manager_.updates(); })
@@ -812,7 +815,7 @@ class checkpointed {
   tensor_makers<Manager> makers_;
   std::deque<block_type> blocks_;
   std::deque<planned_kind> kinds_;  // the first one: of all names that have no other
-  planned_kind* now_ = nullptr;     // of the last iteration
+  planned_kind* now_ = nullptr;     // of the last iteration that this network began
 
   // The step that runs, or that waits for its backward.
   std::vector<std::uint32_t> runs_;  // by block of all instances: forward runs

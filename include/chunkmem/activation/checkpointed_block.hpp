@@ -28,7 +28,7 @@ namespace activation {
 /// The part of a tensor that a run with fewer rows than the declared ones uses.
 enum class sized : std::uint8_t {
   whole,    ///< all elements, as of statistics over a batch
-  by_rows,  ///< as large a part as of the rows, from the beginning: tensors whose outer extent counts rows
+  by_rows,  ///< the elements of the batch's rows, from the beginning: tensors whose outer extent counts rows
 };
 
 /// A tensor of a block: its handle, its size, and a way to read its bytes whatever its type is.
@@ -41,7 +41,7 @@ struct saved_tensor {
   bytes size;
   std::uint64_t (*sum_of)(Manager&, tensor_handle) = nullptr;
   sized by = sized::whole;
-  bool is_skip = false;  ///< later blocks read the tensor, beside the next one
+  bool is_skip = false;  ///< blocks after the next one read the tensor
 
   /// Bytes of `active` rows of `rows`.
   [[nodiscard]] bytes size_of(std::uint64_t active, std::uint64_t rows) const noexcept
@@ -52,7 +52,7 @@ struct saved_tensor {
 
 namespace detail {
 
-/// A sum of bytes in their order, for checks (FNV-1a, Fowler, Noll and Vo 1991).
+/// A hash of bytes in their order, for checks (FNV-1a, Fowler, Noll and Vo 1991).
 [[nodiscard]] inline std::uint64_t sum_of_bytes(std::span<const std::byte> content) noexcept
 {
   std::uint64_t sum = 0xcbf29ce484222325U;
@@ -93,7 +93,7 @@ struct block_tensors {
   list outputs;  ///< read by the next block too
   list skips;    ///< of earlier blocks, which this block reads
 
-  /// The place of a tensor in a list; the list's size: none.
+  /// The place of a tensor in a list; the list's size where the tensor is not in it.
   [[nodiscard]] static std::size_t place_of(const list& in, tensor_handle wanted) noexcept
   {
     return static_cast<std::size_t>(std::ranges::find(in, wanted, &saved_tensor<Manager>::handle) - in.begin());
@@ -119,7 +119,7 @@ struct chain_moment {
   [[nodiscard]] constexpr bool operator==(const chain_moment&) const noexcept = default;
 };
 
-/// The run of a block, as its callback sees the run: tensors, random numbers, the step.
+/// The run of a block, as its callback sees it: tensors, random numbers, the step.
 ///
 ///     layer.forward = [=](auto& run) {
 ///       const auto x = run.input(before);             // read
@@ -128,12 +128,12 @@ struct chain_moment {
 ///     };
 ///     layer.backward = [=](auto& run) { const auto h = run.restore(hidden); ... };
 ///
-/// Pins end with their scope. Weights, gradients and leases come from the manager as ever.
+/// Pins end with their scope. Weights, gradients and leases come from the manager as usual.
 template <class Manager>
 class block_run {
  public:
   using tensors_type = block_tensors<Manager>;
-  /// Everything about a run that its callback does not choose.
+  /// The facts of a run, which its callback does not choose.
   struct facts {
     Manager* manager = nullptr;
     const std::string* name = nullptr;
@@ -154,8 +154,8 @@ class block_run {
   explicit block_run(const facts& known) noexcept : known_{known} {}
 
   /// A saved tensor or an output, to be written by a forward callback.
-  /// @throws usage_error   the block did not declare it, or the callback is the backward one; names the block; and as
-  ///   the manager's `acquire`
+  /// @throws usage_error   the block did not declare the tensor, or this is the backward callback; names the block; and
+  ///   as the manager's `acquire`
   template <element Element>
   [[nodiscard]] auto save(tensor<Element> wanted, agent stream = agent::host)
   {
@@ -165,8 +165,8 @@ class block_run {
   }
   /// A saved tensor or an output that was written before, in this run or in the forward run; or a tensor of an earlier
   /// block that this block reads.
-  /// @throws usage_error   the block did not declare it, or would write a tensor of an earlier block; names the block;
-  ///   and as the manager's `acquire`
+  /// @throws usage_error   the block did not declare the tensor, or would write a tensor of an earlier block; names the
+  ///   block; and as the manager's `acquire`
   template <element Element, access_choice Access = access>
   [[nodiscard]] auto restore(tensor<Element> wanted, Access how = access::read, agent stream = agent::host)
   {
@@ -175,7 +175,7 @@ class block_run {
     return acquired<Element>(own(wanted, "restores a tensor that it did not save"), how, stream);
   }
   /// An output of the block before, or a tensor of an earlier block that this block `reads`.
-  /// @throws usage_error   the tensor is neither; or the callback is the backward one, and the block has not set
+  /// @throws usage_error   the tensor is neither; or this is the backward callback, and the block has not set
   ///   reads_input; names the block; and as the manager's `acquire`
   template <element Element>
   [[nodiscard]] auto input(tensor<Element> wanted, agent stream = agent::host)
@@ -192,8 +192,8 @@ class block_run {
 
   /// The key of random_bits() for this run. Each run of this block in this step and micro-batch has the same key.
   /// Blocks, steps, micro-batches, instances, and networks of other names or seeds have other keys.
-  /// @throws usage_error   the network has no name, `checkpointed::run` was given no step, or it was given one
-  ///   micro-batch twice in one iteration: numbers would repeat. Names the block
+  /// @throws usage_error   the network has no name, `checkpointed::run` was given no step, or it was given the same
+  ///   micro-batch twice in one iteration, so numbers would repeat; names the block
   [[nodiscard]] rounding_key random() const
   {
     expect_step("draws random numbers");
@@ -207,15 +207,15 @@ class block_run {
           "micro-batch each time: network.run(iteration, {.step = step, .micro_batch = batch}))");
     return known_.numbers->key(known_.moment.step, known_.stream_block, known_.moment.micro_batch);
   }
-  /// The block ran forward before in this step. A callback that changes anything beside its own tensors, such as
-  /// running statistics, does so where this is false.
+  /// Whether the block already ran forward in this step. A callback that changes anything but its own tensors, such as
+  /// running statistics, does so only where this is false.
   [[nodiscard]] bool is_again() const noexcept { return known_.is_again; }
   /// False in `checkpointed::evaluate`: no backward run follows. Running statistics are read there, and dropout is off.
   [[nodiscard]] bool is_training() const noexcept { return known_.is_training; }
-  /// Of several forwards before one backward, this run's: they count from 0.
+  /// The number of this run's forward among several before one backward, from 0.
   [[nodiscard]] std::uint32_t instance() const noexcept { return known_.moment.instance; }
-  /// Rows of this batch; in a rehearsal all that were declared. Pins of tensors that are sized::by_rows have the
-  /// elements of so many rows.
+  /// Rows of this batch; in a rehearsal all declared rows. Pins of tensors that are sized::by_rows have the elements of
+  /// this many rows.
   [[nodiscard]] std::uint64_t rows() const noexcept { return known_.moment.rows; }
   /// @throws usage_error   `checkpointed::run` was given no step; names the block
   [[nodiscard]] const chain_moment& moment() const
@@ -286,7 +286,7 @@ struct tensor_makers {
   }
 };
 
-/// A block of a `checkpointed` network: its tensors, its two callbacks, and what is known of their times.
+/// A block of a `checkpointed` network: its tensors, its two callbacks, and their times, if known.
 ///
 ///     auto& layer = network.add("layer 0");
 ///     const tensor<float> hidden = layer.template saves<float>({rows, 4 * width});
@@ -294,7 +294,7 @@ struct tensor_makers {
 ///     layer.forward = [&, hidden, out](auto& run) { ... };
 ///     layer.backward = [&, hidden](auto& run) { ... };
 ///
-/// A tensor counts once, however often it is declared. A tensor of an earlier block that a later block reads is a skip:
+/// A tensor counts once, however often it is declared. A tensor that a later block than the next one reads is a skip:
 /// it is saved once, and may leave the device between its uses.
 template <class Manager>
 class checkpointed_block {
@@ -308,7 +308,7 @@ class checkpointed_block {
   bool reads_input = false;    ///< the backward callback reads the block's input
   bytes gradient{};            ///< of the output, as the trainer keeps it between two backward callbacks
   bytes working{};             ///< leases of a callback, at most
-  double forward_seconds = 0;  ///< of all rows; 0: measured in the first steps, as the other one
+  double forward_seconds = 0;  ///< for all rows; 0: both times are measured in the first steps
   double backward_seconds = 0;
 
   /// @param makers   of the network; outlives the block
@@ -329,8 +329,8 @@ class checkpointed_block {
   {
     return saves(manager_.template add<Element>(extents, role::activation), by);
   }
-  /// The same for a tensor that the trainer declared, with role::activation. A tensor of an earlier block is read from
-  /// there: as `reads`.
+  /// The same for a tensor that the trainer declared, with role::activation. For a tensor of an earlier block this is
+  /// `reads`.
   template <element Element>
   tensor<Element> saves(tensor<Element> declared, sized by = sized::whole)
   {
@@ -357,7 +357,7 @@ class checkpointed_block {
     return declared;
   }
   /// Declares that both callbacks read a tensor of an earlier block, by `run.input(tensor)`: a skip connection.
-  /// @throws usage_error   no earlier block makes it
+  /// @throws usage_error   no earlier block makes the tensor
   template <element Element>
   tensor<Element> reads(tensor<Element> made)
   {
@@ -374,12 +374,12 @@ class checkpointed_block {
   template <element Element>
   [[nodiscard]] tensor<Element> tensor_of(tensor<Element> declared, std::uint32_t instance) const
   {
-    expects(instance < instances(), "a tensor of an instance was requested that the network does not have");
+    expects(instance < instances(), "a tensor was requested of an instance that the network does not have");
     for (const auto which : {&tensors_type::inner, &tensors_type::outputs})
       if (const std::size_t place = tensors_type::place_of(tensors().*which, declared);
           place < (tensors().*which).size())
         return tensor<Element>{(tensors(instance).*which)[place].handle};
-    refuse("was asked for a tensor that it did not declare");
+    refuse("has no such tensor: it did not declare the tensor that was requested");
   }
 
  private:
@@ -438,8 +438,8 @@ class checkpointed_block {
   std::vector<tensors_type> tensors_;  // by instance
 };
 
-/// Finds blocks that do not compute the same bytes each time, blocks that overwrite their input, and blocks that change
-/// when they run again what outlives the step: buffers, frozen weights and registered bytes.
+/// Finds blocks that do not compute the same bytes each time, blocks that overwrite their input, and blocks that, when
+/// they run again, change bytes that outlive the step: buffers, frozen weights and registered bytes.
 ///
 /// A part of `checkpointed` under checks::full. Cost: for each forward run, its inputs are read twice more, and its
 /// result once; for each run again, all buffers, frozen weights and registered bytes are read twice.
@@ -508,8 +508,8 @@ class recompute_check {
     for (const auto& each : all) sum = sum * 31 + each.sum_of(manager, each.handle);
     return sum;
   }
-  /// Calls `visit(sum of its bytes, its name)` for all that outlives a step and that no optimizer writes, always in one
-  /// order. The name is made by a call.
+  /// Calls `visit(hash of its bytes, its name)` for each item that outlives a step and that no optimizer writes, always
+  /// in the same order. The name is a callable, so that it is only made for a message.
   template <class Visit>
   static void for_each_lasting(Manager& manager, Visit visit)
   {
@@ -535,9 +535,9 @@ class recompute_check {
     });
   }
 
-  std::vector<std::uint64_t> first_;  // by block: the sum of its first forward run in this step
+  std::vector<std::uint64_t> first_;  // by block: the hash of its first forward run in this step
   std::vector<std::uint8_t> has_run_;
-  std::vector<std::uint64_t> lasting_;  // sums before a run again
+  std::vector<std::uint64_t> lasting_;  // hashes before a run again
   std::uint64_t input_ = 0;
   bool is_again_ = false;
 };

@@ -25,11 +25,11 @@ namespace activation {
 ///     using launcher = activation::cub_sampling<optimizer::cuda_launcher>;
 ///     activation::sampled_input<manager, bf16, launcher> kept{m, norms, site, how, {weight}};
 ///
-/// What is sorted is distinct or alike in every bit, and what is added are whole numbers: CUB's order changes nothing.
+/// Sorted keys are distinct or equal in every bit, and summed numbers are integers: CUB's order changes no result.
 /// @tparam Launcher   `launcher(backend, stream, kernel)` enqueues, as `optimizer::cuda_launcher` does
 template <class Launcher>
 struct cub_sampling : Launcher {
-  /// @throws device_error   CUB cannot say, as where no device is
+  /// @throws device_error   CUB could not compute it, as on a machine without a device
   [[nodiscard]] static std::uint64_t temporary_bytes(std::uint64_t count)
   {
     std::size_t of_sort = 0, of_sum = 0;
@@ -38,7 +38,7 @@ struct cub_sampling : Launcher {
     return std::max(of_sort, of_sum);
   }
 
-  /// @throws device_error   refused; a part of its kernels may be enqueued
+  /// @throws device_error   CUB refused; some of its kernels may be enqueued
   template <class Backend>
   void sort_down(Backend& backend, agent on_stream, const std::uint64_t* from, std::uint64_t* to, std::uint64_t count,
                  std::byte* temporary, std::uint64_t size) const
@@ -49,7 +49,7 @@ struct cub_sampling : Launcher {
       expect(sort(temporary, room, from, to, count, stream));
     });
   }
-  /// @throws device_error   refused; a part of its kernels may be enqueued
+  /// @throws device_error   CUB refused; some of its kernels may be enqueued
   template <class Backend>
   void add_up(Backend& backend, agent on_stream, std::uint64_t* sums, std::uint64_t count, std::byte* temporary,
               std::uint64_t size) const

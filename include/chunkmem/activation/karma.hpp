@@ -28,7 +28,7 @@ struct karma_effort {
 
 namespace detail {
 
-/// Looks for the best actions of a chain's blocks. Each guess runs on virtual clocks.
+/// Searches for the best actions of a chain's blocks. Each guess runs on virtual clocks.
 class action_search {
  public:
   /// @throws size_overflow   the blocks save more bytes than 64 bits count: `check` of a budget refuses such a chain
@@ -41,8 +41,8 @@ class action_search {
 
   [[nodiscard]] const std::vector<block_action>& best() const noexcept { return best_; }
 
-  /// Prefixes of one period: a swapped block, then some blocks that are recomputed; or all blocks recomputed; from
-  /// inputs on the device, or on the host. Of a long chain some lengths are left out.
+  /// Tries prefixes of one period: a swapped block, then some recomputed blocks; or all blocks recomputed; from inputs
+  /// on the device, or on the host. Some lengths of a long chain are left out.
   void try_periods()
   {
     const std::uint32_t stride = 1 + blocks_ / most_lengths;
@@ -58,7 +58,7 @@ class action_search {
   }
 
   /// Simulated annealing (Kirkpatrick et al. 1983) from the best guess so far, or from any guess: worse guesses are
-  /// taken with a chance that falls to nothing.
+  /// accepted with a probability that falls to 0.
   void anneal(std::uint32_t moves, bool from_best)
   {
     if (blocks_ < 2) return;
@@ -80,7 +80,7 @@ class action_search {
     }
   }
 
-  /// Changes of one block, and of two neighbours or more distant ones, until none is better or `most` were tried.
+  /// Tries changes of one block, and of two, neighbours or not, until none is better or `most` were tried.
   void descend(std::uint32_t most)
   {
     std::uint32_t tried = 0;
@@ -104,7 +104,7 @@ class action_search {
   static constexpr block_action actions_of_a_block[] = {block_action::keep, block_action::swap, block_action::recompute,
                                                         block_action::recompute_from_host};
 
-  /// Tries every action of two blocks, or of one. @return   one of them was better
+  /// Tries every action of two blocks, or of one. @return   whether one of them was better
   [[nodiscard]] bool change_at(std::uint32_t first, std::uint32_t second)
   {
     bool found = false;
@@ -121,7 +121,7 @@ class action_search {
     return found;
   }
 
-  /// Of few blocks there are few guesses, and the search comes back to them: their costs are remembered.
+  /// A short chain has few guesses, and the search comes back to them: their costs are remembered.
   [[nodiscard]] plan_costs costs_of(const std::vector<block_action>& actions)
   {
     const auto run = [&] {
@@ -185,22 +185,22 @@ class action_search {
 ///     const activation_plan plan = karma{}.plan(chain, budget);
 ///
 /// A chain of more than `most_unmerged` blocks is tried with several numbers of merged blocks, and as it is. Each
-/// search starts from prefixes with a period, then comes simulated annealing, then descent. The plans of swap_all,
+/// search starts from prefixes with a period; then come simulated annealing and descent. The plans of swap_all,
 /// capacity_prefix and recompute_all are tried too, with the same merges. The last block is always kept. Good for
-/// chains of some 5 to 300 blocks with a link of any speed. Poor where a recomputed block would want a checkpoint of
-/// its own inside: see rotor and pofo. Source: the two remedies of KARMA (Wahib et al. 2020, arXiv 2008.11421), in a
+/// chains of some 5 to 300 blocks with a link of any speed. Poor where a recomputed block would need a checkpoint
+/// inside: see rotor and pofo. Source: the two remedies of KARMA (Wahib et al. 2020, arXiv 2008.11421), in a
 /// formulation of our own. Cost: some 10^4 plans on virtual clocks, 0.9 s for 200 blocks; no plan of at most 11 blocks
 /// runs twice.
 class karma {
  public:
   using policy_kind = activation_kind;
   static constexpr std::string_view name = "karma";
-  static constexpr std::uint32_t most_unmerged = 7;  ///< a chain of so many blocks is not merged, nor a shorter one
+  static constexpr std::uint32_t most_unmerged = 7;  ///< a chain of at most this many blocks is not merged
 
   karma() = default;
   explicit karma(const karma_effort& effort) : effort_{effort} {}
 
-  /// @throws config_error   the chain or the budget cannot be
+  /// @throws config_error   the chain or the budget is invalid
   [[nodiscard]] activation_plan plan(const layer_chain& chain, const activation_budget& budget) const
   {
     budget.check(chain);

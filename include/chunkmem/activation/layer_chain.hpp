@@ -27,7 +27,7 @@ struct chain_block {
   double forward_seconds = 0;
   double backward_seconds = 0;
   double recompute_seconds = 0;  ///< of a second forward run; 0: as the first one
-  bytes saved{};                 ///< what the forward run makes and the backward run reads, the output included
+  bytes saved{};                 ///< made by the forward run and read by the backward run, the output included
   bytes boundary{};              ///< the output alone: the next block's input; at most `saved`
   bytes gradient{};              ///< of the output, from the next block's backward run to the end of this block's
   bytes forward_working{};       ///< in addition, while it runs forward and saves
@@ -42,7 +42,7 @@ struct chain_block {
   {
     return recompute_seconds > 0 ? recompute_seconds : forward_seconds;
   }
-  /// The bytes that the forward run makes, the output aside. @pre boundary <= saved
+  /// The bytes that the forward run makes, without the output. @pre boundary <= saved
   [[nodiscard]] bytes inner() const { return saved - boundary; }
 };
 
@@ -85,16 +85,16 @@ struct layer_chain {
   }
   [[nodiscard]] double forward_seconds() const noexcept { return sum(&chain_block::forward_seconds); }
   [[nodiscard]] double backward_seconds() const noexcept { return sum(&chain_block::backward_seconds); }
-  /// A step with enough memory: forward and backward.
+  /// Seconds of a step with enough memory: forward and backward.
   [[nodiscard]] double unlimited_seconds() const noexcept { return forward_seconds() + backward_seconds(); }
-  /// Of blocks, skips aside. @throws size_overflow
+  /// Bytes that all blocks save, without skips. @throws size_overflow
   [[nodiscard]] bytes saved() const
   {
     bytes all;
     for (const chain_block& block : blocks) all += block.saved;
     return all;
   }
-  /// @throws size_overflow
+  /// Bytes of all skips. @throws size_overflow
   [[nodiscard]] bytes skipped() const
   {
     bytes all;
@@ -102,8 +102,8 @@ struct layer_chain {
     return all;
   }
 
-  /// @throws config_error   no block, a time or a sum of times that is no number, an output larger than all saved
-  ///   bytes, or a skip that no later block reads; names the block
+  /// @throws config_error   no block; a time that is negative or not a number; a sum of times that overflows; an output
+  ///   larger than all saved bytes; or a skip that no later block reads; names the block
   void check() const
   {
     if (blocks.empty()) throw config_error{"a chain has no block (add one)"};
@@ -114,18 +114,18 @@ struct layer_chain {
       const auto refuse = [&](std::string_view why) {
         throw config_error{error_text{} << "chunkmem: block " << index << " (\"" << block.name << "\") " << why};
       };
-      if (!is_time(block.forward_seconds)) refuse("has a forward time that is negative or no number");
-      if (!is_time(block.backward_seconds)) refuse("has a backward time that is negative or no number");
-      if (!is_time(block.recompute_seconds)) refuse("has a recompute time that is negative or no number");
+      if (!is_time(block.forward_seconds)) refuse("has a forward time that is negative or not a number");
+      if (!is_time(block.backward_seconds)) refuse("has a backward time that is negative or not a number");
+      if (!is_time(block.recompute_seconds)) refuse("has a recompute time that is negative or not a number");
       if (block.boundary > block.saved) refuse("has an output that is larger than all bytes that it saves");
       all += block.forward_seconds + block.backward_seconds + block.again_seconds();
-      if (!is_time(all)) refuse("makes the sum of all times larger than a number holds");
+      if (!is_time(all)) refuse("makes the sum of all times larger than a double holds");
     }
     for (const chain_skip& skip : skips)
       if (skip.readers.empty() || skip.readers.front() <= skip.from || skip.readers.back() >= size() ||
           !std::ranges::is_sorted(skip.readers))
         throw config_error{error_text{} << "chunkmem: a skip from block " << skip.from << " in a chain of " << size()
-                                        << " blocks has no readers behind that block, or not in ascending order"};
+                                        << " blocks has no readers after that block, or not in ascending order"};
   }
 
  private:
@@ -139,8 +139,8 @@ struct layer_chain {
 
 /// Blocks `first` to `last` - 1 as one block.
 ///
-/// The merged block saves what its parts save. Its recompute time is theirs. It works with the most that one part works
-/// with, and with the largest gradient within.
+/// The merged block saves the bytes that its parts save. Its recompute time is the sum of theirs. Its working memory is
+/// the most of one part, and the largest gradient within.
 [[nodiscard]] inline chain_block merged_block(const layer_chain& chain, std::uint32_t first, std::uint32_t last)
 {
   chain_block whole = chain.blocks[first];
@@ -166,8 +166,8 @@ struct layer_chain {
   return whole;
 }
 
-/// The chain with neighbours merged. @param begins   the first block of each merged block, ascending, 0 the first
-/// @throws config_error   `begins` is not like that
+/// The chain with neighbours merged. @param begins   the first block of each merged block, ascending from 0
+/// @throws config_error   `begins` is not ascending from 0, or has a block that the chain lacks
 [[nodiscard]] inline layer_chain merged(const layer_chain& chain, const std::vector<std::uint32_t>& begins)
 {
   layer_chain coarse;
@@ -218,7 +218,7 @@ struct layer_chain {
   const double share = static_cast<double>(chain.saved().count()) / blocks;
   double before = 0;
   for (std::uint32_t index = 0; index < chain.size(); ++index) {
-    // A block whose middle lies beyond the shares of the merged blocks so far begins the next one.
+    // A block whose middle lies beyond the share of the merged blocks so far begins the next merged block.
     const double size = static_cast<double>(chain.blocks[index].saved.count());
     const double middle = share > 0 ? std::floor((before + size / 2) / share) : 0;
     const double last = begins.empty() ? -1 : static_cast<double>(begins.size()) - 1;

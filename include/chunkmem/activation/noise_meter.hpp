@@ -22,17 +22,18 @@ namespace chunkmem::inline v0 {
 
 namespace activation {
 
-/// Measures the noise of sampled gradients, by random projections: see sampling_report for what its numbers mean.
+/// Measures the noise of sampled gradients, by random projections: see sampling_report for the meaning of its numbers.
 ///
-/// A part of norm_cache. Nothing of a training depends on it: it reads rows and slopes, and has signs of its own.
+/// A part of norm_cache. No result of a training depends on the meter: it reads rows and gradients, and draws its own
+/// signs.
 ///
 ///     meter.look(site, step, input, count, lengths, workers);                   // forward: u^T h of each row
 ///     meter.add(site, step, loss_scale, slope, outputs, 0, lengths, indices, scales);  // backward: of each product
 ///     const sampling_report& seen = meter.report();
 ///
 /// Source: the trace estimate of Hutchinson 1990. Cost: 4 multiplications for each element of the input, and 4 or 8 for
-/// each of a slope, beside rows x width x outputs of a product. Memory beside the manager's tiers: 16 B for each row of
-/// each input, 64 B for each output of each site, 32 B for each element of the widest row. None where it is off.
+/// each of a slope, where a product has rows x width x outputs. Memory outside of the manager's tiers: 16 B for each
+/// row of each input, 64 B for each output of each site, 32 B for each element of the widest row. None where it is off.
 class noise_meter {
  public:
   static constexpr std::uint32_t probes = 4;  ///< vectors u
@@ -40,14 +41,14 @@ class noise_meter {
   explicit noise_meter(bool is_on) noexcept : is_on_{is_on} {}
 
   [[nodiscard]] bool is_on() const noexcept { return is_on_; }
-  /// The next site.
+  /// Adds the next site.
   void add_site(std::string_view name)
   {
     report_.inputs.emplace_back().name = name;
     report_.inputs.back().ratio = 0;
     sums_.emplace_back();
   }
-  /// An input of a site.
+  /// Adds an input to a site.
   void declare(std::uint32_t site, double ratio, bytes exact, bytes kept)
   {
     sampling_costs& it = report_.inputs[site];
@@ -80,7 +81,7 @@ class noise_meter {
   }
 
   /// Adds one product of a batch to the step's sums. Batches of a step may have other loss scales.
-  /// @param slope   of all rows   @param first   of its columns, behind those of the products before
+  /// @param slope   of all rows   @param first   index of its first column among those of all products
   /// @param indices, scales   of the kept rows, in the order of rows
   template <real_element Slope>
   void add(std::uint32_t site, std::uint64_t step, float loss_scale, std::span<const Slope> slope, std::size_t outputs,
@@ -100,7 +101,7 @@ class noise_meter {
     }
     std::size_t place = 0;
     for (std::size_t row = 0; row < slope.size() / outputs; ++row) {
-      float counts = -1;  // what the row counts too much
+      float counts = -1;  // the weight of the row in (estimate - G)
       while (place < indices.size() && static_cast<std::size_t>(indices[place]) == row) counts += scales[place++];
       const Slope* const d = slope.data() + row * outputs;
       float of_row[probes], of_error[probes];
@@ -117,17 +118,17 @@ class noise_meter {
   void spent(std::uint32_t site, double seconds) noexcept { report_.inputs[site].spent_seconds += seconds; }
   void multiplied(std::uint32_t site, double seconds) noexcept { report_.inputs[site].product_seconds += seconds; }
 
-  /// The sums of the step are complete.
+  /// Ends the step, whose sums are complete.
   void end_step()
   {
     for (std::uint32_t site = 0; site < sums_.size(); ++site) end_step(site);
   }
-  /// They are forgotten.
+  /// Forgets the sums of the step.
   void forget() noexcept
   {
     for (step_sums& it : sums_) it.clear();
   }
-  /// With the sums of the step. Call it between two steps.
+  /// The report, with the sums of the step. Call this between two steps.
   [[nodiscard]] const sampling_report& report()
   {
     end_step();
@@ -183,7 +184,7 @@ class noise_meter {
     }
     it.clear();
   }
-  /// Of all inputs of a site in one step the same ones: their gradients are added up.
+  /// Makes the signs. All inputs of a site have the same ones in a step, since their gradients are summed.
   void make_signs(std::uint32_t site, std::uint64_t step, std::size_t width)
   {
     if (signs_.size() == width * probes && sign_site_ == site && sign_step_ == step) return;

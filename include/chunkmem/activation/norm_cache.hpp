@@ -31,10 +31,10 @@ namespace activation {
 
 namespace detail {
 
-/// The norm that a row's gradient is expected to have, by the one that is kept.
+/// The norm that a row's gradient is expected to have, from the norm that is kept.
 struct expected_norms {
   double mean = 0;         ///< of the rows of a batch that have a norm
-  double least = 0;        ///< that a row counts as
+  double least = 0;        ///< lower bound of the norm with which a row counts
   bool are_known = false;  ///< some rows have one
 
   /// @param bits   of a bf16; 0 where there is none
@@ -46,9 +46,9 @@ struct expected_norms {
   }
 };
 
-inline constexpr std::uint16_t infinite_norm = 0x7f80;  // the first bits of what is no norm: bf16
+inline constexpr std::uint16_t infinite_norm = 0x7f80;  // bits of a bf16 infinity: these and larger ones are no norm
 
-/// A norm as it is kept: above 0, or 0 where it is not finite. @param loss_scale   that the gradient was multiplied by
+/// A norm as the cache keeps it: above 0, or 0 if not finite. @param loss_scale   that the gradient was multiplied by
 [[nodiscard]] CHUNKMEM_HOST_DEVICE inline std::uint16_t kept_norm_of(double square, float loss_scale) noexcept
 {
   const double norm = strict_fp::quotient(strict_fp::root(square), strict_fp::to_double(loss_scale));
@@ -61,7 +61,7 @@ inline constexpr std::uint16_t infinite_norm = 0x7f80;  // the first bits of wha
 
 }  // namespace detail
 
-/// Which samples a pass has, and in which step: what a sampled input is kept by.
+/// The samples of a pass, and its step. A sampled input is kept for one such batch.
 ///
 ///     const std::uint64_t numbers[] = {17, 4, 901};              // of the data, wherever they are shuffled to
 ///     const sampled_batch batch{.step = step, .samples = numbers, .loss_scale = scaler.scale()};
@@ -74,13 +74,13 @@ struct sampled_batch {
   static constexpr std::uint64_t no_step = UINT64_MAX;
 
   std::uint64_t step = no_step;              ///< of the training, counted by the trainer
-  std::span<const std::uint64_t> samples{};  ///< numbers that the trainer gave them; each has as many rows as any other
+  std::span<const std::uint64_t> samples{};  ///< numbers that the trainer gave them; all have equally many rows
   float loss_scale = 1;                      ///< that gradients were multiplied by
   std::uint32_t micro_batch = 0;             ///< of the step: another number for each batch with the same numbers
   std::uint32_t replica = 0;                 ///< of ranks that train on other rows with the same numbers
 };
 
-/// Memory of a choice, which all inputs of one cache share: they are sampled one after another.
+/// Scratch memory of a choice, which all inputs of one cache share: they are sampled one after another.
 ///
 ///     norms.memory().make_room(rows);
 struct sampling_memory {
@@ -95,28 +95,28 @@ struct sampling_memory {
   }
 };
 
-/// The norms that the gradients of a linear layer's outputs had when each sample was seen last: for sampled inputs.
+/// For sampled inputs: the norms of the gradients of linear layers' outputs, from when each sample was last seen.
 ///
 ///     activation::norm_cache norms{{.name = "sampling", .samples = texts.size(), .seed = 42}};
 ///     const auto site = norms.add("layer 0 attended", context);      // an input, with `context` rows for each sample
-///     m.use(norms);                                                  // behind all sites
+///     m.use(norms);                                                  // after all sites
 ///     for (...) { ...; optimizer::step(m, adam, options); norms.commit(); }
 ///
 /// A sample has a number below `samples`, which the trainer gives it. For data that never comes back `samples` is 0:
 /// nothing is kept, numbers are free, and each visit is a first one.
 ///
-/// **A first visit is unbiased**, as any is: a row without a norm takes the mean norm of those rows of its batch that
-/// have one, or 1. Norms are those of earlier steps, so no draw of a step depends on the gradients of that step. A norm
-/// far below the mean, 0 among them, counts as a 1024-th of the mean: a row that had no gradient can have one now.
+/// **A first visit is unbiased**, as is any other: a row without a norm takes the mean norm of those rows of its batch
+/// that have one, or 1. Norms are those of earlier steps, so no draw of a step depends on the gradients of that step. A
+/// norm far below the mean, such as 0, counts as 1/1024 of the mean: a row that had no gradient can have one now.
 ///
-/// **State.** A manager saves "<name>/norms": the seed, what the sites are called, two bytes for each row of each
-/// sample and site. Norms of a step are noted, and taken in by `commit`: where a sample was seen more than once, the
-/// largest counts, so the order of micro-batches and ranks does not. Over ranks `commit(ranks)` gives all of them the
-/// norms of all. The bytes lie on the host beside the manager's capacities. A load forgets what was noted before it.
+/// **State.** A manager saves "<name>/norms": the seed, a hash of the sites' names and rows, two bytes for each row of
+/// each sample and site. Norms of a step are noted, and stored by `commit`: where a sample was seen more than once, the
+/// largest norm is stored, so the order of micro-batches and ranks has no effect. Over ranks `commit(ranks)` gives all
+/// ranks the norms of all. The bytes lie on the host, outside of the manager's capacities. A load forgets noted norms.
 ///
-/// Steps count up: one that was taken in does not come again, but behind a load of an older one. A checkpoint without
-/// norms, of the model that is tuned, is loaded before `m.use(norms)`: declare the model and its sampled inputs, load,
-/// then give the norms to the manager.
+/// Steps count up: a committed step does not come again, except after a load of an older step. To tune a model from a
+/// checkpoint without norms, load it before `m.use(norms)`: declare the model and its sampled inputs, load, then give
+/// the norms to the manager.
 ///
 /// Source: Liu et al. 2023 (arXiv 2305.15265) has the cache; there a first visit is biased. Cost: O(rows) for a batch,
 /// without an allocation after the first step.
@@ -125,11 +125,11 @@ class norm_cache {
  public:
   struct options {
     std::string name;             ///< of the state, another one for each cache of a training
-    std::uint64_t samples = 0;    ///< of the data; 0: they never come back
-    std::uint64_t seed = 0;       ///< of the draws; after a load that of the file
+    std::uint64_t samples = 0;    ///< of the data; 0: samples never come back
+    std::uint64_t seed = 0;       ///< of the draws. A load replaces it by the file's
     bool measures_noise = false;  ///< for report(); the bits of a training are the same
   };
-  /// An input that is sampled, as a number. Of one layer, or of layers that share the input.
+  /// The number of a sampled input: of one layer, or of layers that share the input.
   struct site {
     std::uint32_t index = UINT32_MAX;
   };
@@ -150,7 +150,7 @@ class norm_cache {
   }
   norm_cache(const norm_cache&) = delete;
 
-  /// @param called   in messages, and in what tells this model from another
+  /// @param called   name in messages, and in the hash that distinguishes models
   /// @param rows   for each sample
   /// @throws usage_error   a manager has the cache already, or a site has the name; config_error   no rows, or
   ///   norms that cannot be counted
@@ -158,7 +158,7 @@ class norm_cache {
   {
     if (registered.is_tied())
       throw usage_error{error_text{} << "chunkmem: the sampled input \"" << called << "\" was added to the norms \""
-                                     << name_ << "\" behind m.use() (add all inputs before)"};
+                                     << name_ << "\" after m.use() (add all inputs before)"};
     if (rows == 0)
       throw config_error{error_text{} << "chunkmem: the sampled input \"" << called
                                       << "\" has no rows for a sample (give the positions of a sequence, or 1)"};
@@ -183,7 +183,7 @@ class norm_cache {
   /// Bytes of the state.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return sizeof header_ + norms_ * sizeof(std::uint16_t); }
 
-  /// The layers that read the input of a site, as a number above 0. Their norms are one.
+  /// Notes the layers that read the input of a site, as a number above 0. They share one norm for each row.
   /// @throws usage_error   the site is that of other layers
   void read_by(site which, std::uint64_t layers)
   {
@@ -195,9 +195,9 @@ class norm_cache {
   }
   /// Multiplies each row's number by the norm that the row's output gradient is expected to have.
   /// @param rows   numbers of the batch's rows: those of its first sample, of its second, ...
-  /// @throws usage_error   no step, or one that was taken in; no samples, a number that is no sample's; another number
-  ///   of rows; norms of an earlier step that nobody took in; not given to a manager. config_error   norms that were
-  ///   loaded, of another model
+  /// @throws usage_error   no step, or a committed one; no samples, or a number that is no sample's; another number of
+  ///   rows; norms of an earlier step that were not committed; no manager has the cache. config_error   the loaded
+  ///   norms are of another model
   void weigh(site which, const sampled_batch& batch, std::span<double> rows)
   {
     const one_site& at = expect_batch(which, batch, rows.size());
@@ -211,10 +211,10 @@ class norm_cache {
         ++row;
       }
   }
-  /// Norms come back, and are asked for: the cache was made for samples.
+  /// Whether norms are kept: the cache was made for samples that come back.
   [[nodiscard]] bool keeps_norms() const noexcept { return samples_ != 0; }
-  /// What `weigh` multiplies with, for a device: the norms that are kept, as they are, and how they count.
-  /// @param norms   written: of each row a bf16, 0 where there is none. Empty for a cache that keeps none
+  /// The factors of `weigh`, for a device: the kept norms, and how they count.
+  /// @param norms   written: a bf16 for each row, 0 where there is none. Empty for a cache that keeps no norms
   /// @throws as weigh
   [[nodiscard]] detail::expected_norms expect_norms_of(site which, const sampled_batch& batch, std::size_t rows,
                                                        std::span<std::uint16_t> norms)
@@ -225,7 +225,7 @@ class norm_cache {
       to = std::ranges::copy(norms_at(at, batch.samples[each]), to).out;
     return expected_of(at, batch);
   }
-  /// Refuses a batch that `note` would refuse, before anything is done with it. @throws as weigh
+  /// Refuses a batch that `note` would refuse, before any other work. @throws as weigh
   void expect(site which, const sampled_batch& batch, std::size_t rows) { (void)expect_batch(which, batch, rows); }
   /// The key of a batch's draws.
   [[nodiscard]] rounding_key key_of(site which, const sampled_batch& batch) const
@@ -234,10 +234,10 @@ class norm_cache {
     const std::uint64_t batches = print_of(batch);
     const auto mixed = philox({low(batches), high(batches), low(at.hash), high(at.hash)},
                               {low(header_[of_seed]), high(header_[of_seed])});
-    constexpr std::uint32_t of_sampling = 0xc000'0000U;  // neither a list of an optimizer nor a micro-batch has this
+    constexpr std::uint32_t of_sampling = 0xc000'0000U;  // no list of an optimizer and no micro-batch has these bits
     return {std::uint64_t{mixed[1]} << 32U | mixed[0], batch.step, mixed[2], of_sampling};
   }
-  /// A number that tells batches apart.
+  /// A hash of a batch.
   [[nodiscard]] static std::uint64_t print_of(const sampled_batch& batch) noexcept
   {
     std::uint64_t hash = 0xcbf29ce484222325U;
@@ -249,8 +249,8 @@ class norm_cache {
     return hash;
   }
 
-  /// Notes the norms of a batch: for the next step, by `commit`.
-  /// @param squares   of the norms, as gradients are: times the loss scale. What is not finite is passed over
+  /// Notes the norms of a batch; `commit` stores them for later steps.
+  /// @param squares   of the norms of gradients that are multiplied by the loss scale. Those not finite are ignored
   /// @throws as weigh
   void note(site which, const sampled_batch& batch, std::span<const double> squares)
   {
@@ -267,7 +267,7 @@ class norm_cache {
       }
     }
   }
-  /// The same for norms that are still on their way from a device. @return   where their places are, for `arrived`
+  /// The same for norms that are still on their way from a device. @return   where their places begin, for `arrived`
   std::size_t note_later(site which, const sampled_batch& batch, std::size_t rows)
   {
     const one_site& at = expect_batch(which, batch, rows);
@@ -283,20 +283,20 @@ class norm_cache {
     for (std::size_t at = 0; at < norms.size(); ++at)
       noted_[begin + at] = norms[at] == 0 ? 0 : noted_[begin + at] | norms[at];
   }
-  /// An input with norms on their way: `take(input, is_wanted)` waits for them, and gives them to `arrived` where they
-  /// are wanted. Called once by whatever comes first, `commit` or `forget`.
+  /// An input with norms on their way: `take(input, is_wanted)` waits for them, and gives wanted ones to `arrived`.
+  /// `commit` or `forget` calls it once, whichever comes first.
   struct sender {
     void* input;
     void (*take)(void* input, bool is_wanted);
   };
   void wait_for(const sender& from) { senders_.push_back(from); }
-  /// The input ends.
+  /// Forgets an input that ends.
   void forget_sender(const void* input) noexcept
   {
     std::erase_if(senders_, [input](const sender& each) { return each.input == input; });
   }
 
-  /// Takes in what was noted. Once in each step, skipped ones too. Waits for norms that a device has found.
+  /// Stores the noted norms. Call this once in each step, skipped steps too. Waits for norms that a device computes.
   /// @throws as weigh; device_error
   void commit()
   {
@@ -305,10 +305,10 @@ class norm_cache {
     take_in(noted_, used_);
     noise_.end_step();
   }
-  /// The same for what all ranks noted. Every rank calls it. Cost: 8 B for each row of each sampled input of the step,
-  /// from each rank to each other, on the calling threads.
-  /// @throws usage_error   on every rank: they have norms of other inputs or of other numbers of samples, another seed,
-  ///   another step, or other norms; comm_error; and as weigh
+  /// The same for the noted norms of all ranks. Every rank calls this. Cost: 8 B for each row of each sampled input of
+  /// the step, from each rank to each other, on the calling threads.
+  /// @throws usage_error   on every rank: ranks differ in their inputs, numbers of samples, seed, step or stored norms;
+  ///   comm_error; and as weigh
   template <class Ranks>
   void commit(Ranks& ranks)
   {
@@ -334,12 +334,12 @@ class norm_cache {
                                        << " (give all ranks one seed, and load on all of them or on none)"};
       if (other[next] != all_[next] || other[sum] != all_[sum])
         throw usage_error{
-            error_text{} << "chunkmem: rank " << rank << " has taken in other norms \"" << name_
+            error_text{} << "chunkmem: rank " << rank << " has committed other norms \"" << name_
                          << "\" than rank 0: " << other[next] << " and " << all_[next]
                          << " are the steps that come next (call commit(ranks) on all ranks in each step, "
                             "and load one generation on all)"};
       if (other[step] != 0 && used != 0 && other[step] != used)
-        throw usage_error{error_text{} << "chunkmem: rank " << rank << " takes in norms \"" << name_ << "\" of step "
+        throw usage_error{error_text{} << "chunkmem: rank " << rank << " commits norms \"" << name_ << "\" of step "
                                        << other[step] - 1 << ", and a rank before it of step " << used - 1
                                        << " (give all ranks the same step)"};
       if (other[step] != 0) used = other[step];
@@ -351,7 +351,7 @@ class norm_cache {
     noted_.clear();
     noise_.end_step();
   }
-  /// Forgets what was noted, as for a step that is tried again with other samples.
+  /// Forgets the noted norms, as for a step that is tried again with other samples.
   void forget()
   {
     take_all(false);
@@ -364,16 +364,16 @@ class norm_cache {
     write_header();
   }
 
-  /// 32 B for each row of the largest input.
+  /// The scratch memory: 32 B for each row of the largest input.
   [[nodiscard]] sampling_memory& memory() noexcept { return memory_; }
-  /// What each input costs, spares and adds as noise. Noise and seconds with options::measures_noise alone. Call it
-  /// between two steps. Cost: O(inputs), with an allocation.
+  /// The cost, savings and noise of each input. Noise and seconds need options::measures_noise. Call this between two
+  /// steps. Cost: O(inputs), with an allocation.
   [[nodiscard]] sampling_report report()
   {
     if (!bytes_.empty()) see_load();
     return noise_.report();
   }
-  /// Of sampled inputs, in a step.
+  /// For sampled inputs, in a step.
   [[nodiscard]] noise_meter& noise() noexcept { return noise_; }
 
   template <class Visit>
@@ -387,9 +387,9 @@ class norm_cache {
   registration registered;
 
  private:
-  static constexpr std::uint64_t rule = 3;  // 1: each row was drawn by itself; 2: weights were no whole numbers
-  // of_next: behind the last step that was taken in. of_sum: of what was taken in. of_mark: 0 where nothing is noted;
-  // a load replaces it.
+  static constexpr std::uint64_t rule = 3;  // 1: each row was drawn by itself; 2: weights were not integers
+  // of_next: the last committed step, and 1. of_sum: of the committed norms. of_mark: 0 where nothing is noted; a load
+  // replaces it.
   enum : std::size_t { of_rule, of_seed, of_print, of_next, of_sum, of_mark, words };
   struct one_site {
     std::string name;
@@ -450,7 +450,7 @@ class norm_cache {
   {
     if (!registered.is_tied())
       throw usage_error{error_text{} << "chunkmem: the norms \"" << name_
-                                     << "\" were used before a manager was given them (call m.use() with them, behind "
+                                     << "\" were used before a manager was given them (call m.use() with them, after "
                                         "the last add)"};
     see_load();
     if (header_[of_print] != print_)
@@ -468,8 +468,8 @@ class norm_cache {
       throw usage_error{error_text{} << "chunkmem: the sampled input \"" << at.name << "\" was given step "
                                      << batch.step << ", and the norms \"" << name_ << "\" of step "
                                      << header_[of_next] - 1
-                                     << " were taken in: its draws would come again (count steps up, skipped ones too; "
-                                        "after a load go on behind the step of the file)"};
+                                     << " were committed: its draws would repeat (count steps up, skipped ones too; "
+                                        "after a load go on after the step of the file)"};
     if (batch.samples.empty())
       refuse(at, "was given rows of samples without numbers (give each sample of the data a number: .samples)");
     if (rows != batch.samples.size() * at.rows) {
@@ -488,7 +488,7 @@ class norm_cache {
                                      << batch.loss_scale << " (a number above 0, 1 where there is none)"};
     if (!noted_.empty() && noted_step_ != batch.step)
       throw usage_error{error_text{} << "chunkmem: the norms \"" << name_ << "\" of step " << noted_step_
-                                     << " were not taken in before step " << batch.step
+                                     << " were not committed before step " << batch.step
                                      << " (call commit() after each step, or forget())"};
     used_ = batch.step + 1;
     return at;
@@ -510,7 +510,7 @@ class norm_cache {
   {
     return strict_fp::to_double(static_cast<float>(bf16::from_bits(bits)));
   }
-  /// A batch has norms that are noted, or noise that is summed up.
+  /// Marks that a batch has noted norms, or summed noise.
   void mark(const sampled_batch& batch) noexcept
   {
     noted_step_ = batch.step;
@@ -521,7 +521,7 @@ class norm_cache {
   {
     while (!senders_.empty()) {
       const sender from = senders_.back();
-      from.take(from.input, are_wanted);  // where it throws, it is asked again
+      from.take(from.input, are_wanted);  // where it throws, the next commit or forget calls it again
       senders_.pop_back();
     }
   }
@@ -540,7 +540,7 @@ class norm_cache {
     const double mean = strict_fp::quotient(sum, static_cast<double>(known));
     return {mean, strict_fp::product(mean, 0x1p-10), true};
   }
-  /// @param used   the step that they are of, and 1; 0: no input was used
+  /// @param used   the step of the norms, and 1; 0: no input was used
   void take_in(std::vector<std::uint64_t>& noted, std::uint64_t used)
   {
     auto* const kept = reinterpret_cast<std::uint16_t*>(bytes_.data() + sizeof header_);
@@ -559,7 +559,7 @@ class norm_cache {
     used_ = 0;
     write_header();
   }
-  /// A norm's part in the sum of all, which no order changes.
+  /// A norm's part in the sum of all, which does not depend on their order.
   [[nodiscard]] static std::uint64_t word_of(std::uint64_t place, std::uint16_t bits) noexcept
   {
     if (bits == 0) return 0;
@@ -576,7 +576,7 @@ class norm_cache {
   std::array<std::uint64_t, words> header_{};
   std::vector<one_site> sites_;
   std::vector<std::byte> bytes_;      // the state; empty until a manager has it
-  std::vector<std::uint64_t> noted_;  // in this step: place << 16 | bits of the norm; none of one that did not come
+  std::vector<std::uint64_t> noted_;  // in this step: place << 16 | bits of the norm; without norms that did not arrive
   std::vector<std::uint64_t> all_;    // of all ranks
   std::vector<sender> senders_;       // norms on their way
   std::uint64_t noted_step_ = 0;

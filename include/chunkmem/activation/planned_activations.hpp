@@ -22,15 +22,15 @@ namespace activation {
 ///
 ///     const activation_plan plan = planned{}.plan(chain, budget);
 ///
-/// The search changes what is recomputed from where, and which tensors leave, inputs of recomputed blocks among them.
-/// Good wherever a trainer has no reason for a planner of its own. pofo has few slots here, and merged blocks where a
-/// chain is long. Cost: two to three seconds for 200 blocks.
+/// The search changes which blocks are recomputed from which inputs, and which tensors leave, inputs of recomputed
+/// blocks included. Good wherever a trainer has no reason for a particular planner. pofo has few slots here, and merged
+/// blocks where a chain is long. Cost: two to three seconds for 200 blocks.
 class planned {
  public:
   using policy_kind = activation_kind;
   static constexpr std::string_view name = "planned";
 
-  /// @throws config_error   the chain or the budget cannot be
+  /// @throws config_error   the chain or the budget is invalid
   [[nodiscard]] activation_plan plan(const layer_chain& chain, const activation_budget& budget) const
   {
     activation_plan best = keep_all{}.plan(chain, budget);
@@ -47,7 +47,7 @@ class planned {
     consider(search.improved(karma{}.plan(chain, budget), moves_for(chain.size())));
     consider_merged(rotor{}, most_for_rotor);
     consider_merged(pofo{slots_of_pofo}, most_for_pofo);
-    return best;  // its `planner` tells which one made it
+    return best;  // its `planner` names the planner that made it
   }
 
  private:
@@ -55,7 +55,7 @@ class planned {
   static constexpr std::uint32_t most_for_pofo = 24;
   static constexpr std::uint32_t slots_of_pofo = 30;
 
-  /// Guesses that take up to a fifth of a second.
+  /// A number of guesses that takes up to a fifth of a second.
   [[nodiscard]] static std::uint32_t moves_for(std::uint32_t blocks)
   {
     return std::min(200 * blocks, std::max(500'000U / blocks, 2'000U));

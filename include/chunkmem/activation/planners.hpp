@@ -20,14 +20,14 @@ namespace activation {
 ///
 ///     const activation_plan plan = keep_all{}.plan(chain, budget);
 ///
-/// Good where the device has room for the whole forward pass. Elsewhere the plan does not fit, and tells the bytes that
-/// are missing. Cost: O(blocks).
+/// Good where the device has room for the whole forward pass. Elsewhere the plan does not fit, and has the number of
+/// missing bytes. Cost: O(blocks).
 class keep_all {
  public:
   using policy_kind = activation_kind;
   static constexpr std::string_view name = "keep_all";
 
-  /// @throws config_error   the chain or the budget cannot be
+  /// @throws config_error   the chain or the budget is invalid
   [[nodiscard]] activation_plan plan(const layer_chain& chain, const activation_budget& budget) const
   {
     return plan_of(name, chain, budget, std::vector<block_action>(chain.size(), block_action::keep));
@@ -40,14 +40,14 @@ static_assert(activation_planner<keep_all>);
 ///
 ///     const activation_plan plan = swap_all{}.plan(chain, budget);
 ///
-/// Good as a baseline alone: the last blocks leave the device and are wanted at once. Source: vDNN (Rhu et al. 2016,
+/// Good only as a baseline: the last blocks leave the device and are needed right away. Source: vDNN (Rhu et al. 2016,
 /// arXiv 1602.08124). Cost: O(blocks).
 class swap_all {
  public:
   using policy_kind = activation_kind;
   static constexpr std::string_view name = "swap_all";
 
-  /// @throws config_error   the chain or the budget cannot be
+  /// @throws config_error   the chain or the budget is invalid
   [[nodiscard]] activation_plan plan(const layer_chain& chain, const activation_budget& budget) const
   {
     std::vector<block_action> actions(chain.size(), block_action::swap);
@@ -59,7 +59,7 @@ class swap_all {
 static_assert(activation_planner<swap_all>);
 
 /// The plan in which every block but the last runs forward again, in the name of a planner: also the last resort of
-/// planners that find no room in slots. @throws config_error   the chain or the budget cannot be
+/// planners whose slots are too few. @throws config_error   the chain or the budget is invalid
 [[nodiscard]] inline activation_plan recompute_every_block(std::string_view planner, const layer_chain& chain,
                                                            const activation_budget& budget)
 {
@@ -68,7 +68,7 @@ static_assert(activation_planner<swap_all>);
   return plan_of(planner, chain, budget, actions);
 }
 
-/// Keeps the input of each block alone, and runs every block but the last forward again.
+/// Keeps only the input of each block, and runs every block but the last forward again.
 ///
 ///     const activation_plan plan = recompute_all{}.plan(chain, budget);
 ///
@@ -79,7 +79,7 @@ class recompute_all {
   using policy_kind = activation_kind;
   static constexpr std::string_view name = "recompute_all";
 
-  /// @throws config_error   the chain or the budget cannot be
+  /// @throws config_error   the chain or the budget is invalid
   [[nodiscard]] activation_plan plan(const layer_chain& chain, const activation_budget& budget) const
   {
     return recompute_every_block(name, chain, budget);
@@ -99,7 +99,7 @@ class capacity_prefix {
   using policy_kind = activation_kind;
   static constexpr std::string_view name = "capacity_prefix";
 
-  /// @throws config_error   the chain or the budget cannot be
+  /// @throws config_error   the chain or the budget is invalid
   [[nodiscard]] activation_plan plan(const layer_chain& chain, const activation_budget& budget) const
   {
     std::vector<block_action> actions(chain.size(), block_action::keep);
@@ -115,7 +115,7 @@ class capacity_prefix {
 
 static_assert(activation_planner<capacity_prefix>);
 
-/// A plan of merged blocks as a plan of the blocks themselves: a run of a merged block is a run of each of its blocks.
+/// Makes a plan of the blocks from a plan of merged blocks: a run of a merged block is a run of each of its blocks.
 /// @param begins   the first block of each merged block, as for merged()   @complexity O(steps of the result)
 [[nodiscard]] inline activation_plan expanded(const activation_plan& coarse, const std::vector<std::uint32_t>& begins,
                                               const layer_chain& chain)
@@ -155,11 +155,11 @@ static_assert(activation_planner<capacity_prefix>);
 
 /// The best plan that a planner makes for a chain whose neighbours are merged to fewer blocks, or for the chain itself.
 ///
-/// Merged blocks that are recomputed want one input between them. Where every block keeps its own input, too little
-/// room may be left. The result is a plan of the chain, with costs of the chain.
+/// A recomputed merged block keeps one input for all its blocks. Where every block keeps its own input, too little room
+/// may be left. The result is a plan of the chain, with costs of the chain.
 /// Cost: a plan for each of `counts`.
-/// @param  plan_chain   a chain to its plan, without costs of merged chains being of use
-/// @throws config_error   the chain or the budget cannot be
+/// @param  plan_chain   makes the plan of a chain; its costs are not used
+/// @throws config_error   the chain or the budget is invalid
 template <class PlanChain>
 [[nodiscard]] activation_plan best_blocking(const layer_chain& chain, const activation_budget& budget,
                                             const std::vector<std::uint32_t>& counts, const PlanChain& plan_chain)

@@ -22,14 +22,14 @@ namespace activation {
 
 /// The least seconds of a step with swaps and recomputed segments, in the model of POFO.
 ///
-/// A state stands before the first run of a stage: `kept` slots of earlier tensors stay on the device; `leaving` slots
-/// are on their way to the host; `owed` slots have to be back when the backward run of this stage has ended. The
-/// stage's input lies on the device as well: alone, or with all that the stage before saved (`full`).
+/// A state describes the moment before a stage's first run: `kept` slots of earlier tensors stay on the device;
+/// `leaving` slots are on their way to the host; `owed` slots have to be back when the backward run of this stage has
+/// ended. The stage's input lies on the device as well: alone, or with all that the stage before saved (`full`).
 ///
 /// - A stage saves all. Where its run has too little room, it waits for copies. Where its input is alone, and its
-///   backward run does not read that, the input ends with the forward run.
+///   backward run does not read the input, the input ends with the forward run.
 /// - Or the stages i to j pass, and run again later by a rotor_table, in the room that is left when all owed slots are
-///   there.
+///   back.
 /// - Each other input, of the stage or of the segment, stays or leaves.
 ///
 /// Slots that a link moves during a run are rounded down. The value of a state does not depend on the states before, so
@@ -74,7 +74,7 @@ class pofo_table {
     std::uint32_t leaving = 0;
     std::uint32_t owed = 0;
   };
-  /// The best way on.
+  /// The best decision in a state.
   struct decision {
     double seconds = never;
     std::uint32_t last = 0;  ///< of the segment that passes
@@ -137,7 +137,7 @@ class pofo_table {
     return best;
   }
 
-  /// Slots beside what earlier stages keep and the input of this one.
+  /// Slots without those that earlier stages keep and without the input of this stage.
   [[nodiscard]] std::int64_t room_of(const state& it) const noexcept
   {
     return static_cast<std::int64_t>(slots_.budget) - it.kept - input(it.stage, it.full);
@@ -238,10 +238,9 @@ class pofo_table {
 ///     const activation_plan plan = pofo{}.plan(chain, budget);
 ///
 /// Sizes are rounded up to slots, fewer than rotor has. So budgets with a few slots more are tried too, and the best
-/// plan that fits in bytes is taken, or that of rotor, which is never refused where it fits. The program counts seconds
-/// in slots; the plan has the seconds of the virtual clocks. Good for short chains. Poor above some 60 blocks: the
-/// slots are few then. Source: POFO (Beaumont et al. 2021, NeurIPS). Cost: O(blocks^2 slots^3), half a minute for 200
-/// blocks.
+/// plan that fits in bytes is taken; the plan of rotor is a candidate as well. The program counts seconds in slots; the
+/// plan has the seconds of the virtual clocks. Good for short chains. Poor above some 60 blocks: the slots are few
+/// then. Source: POFO (Beaumont et al. 2021, NeurIPS). Cost: O(blocks^2 slots^3), half a minute for 200 blocks.
 class pofo {
  public:
   using policy_kind = activation_kind;
@@ -251,7 +250,7 @@ class pofo {
   /// @param slots   that the budget is divided into, at most; 0: by the number of blocks
   explicit pofo(std::uint32_t slots) : slots_{slots} {}
 
-  /// @throws config_error   the chain or the budget cannot be
+  /// @throws config_error   the chain or the budget is invalid
   [[nodiscard]] activation_plan plan(const layer_chain& chain, const activation_budget& budget) const
   {
     return better_with_skips(chain, budget, [&](const layer_chain& plain) { return plan_plain(plain, budget); });
@@ -269,7 +268,7 @@ class pofo {
     activation_plan best = rotor{}.plan(chain, budget);
     best.planner = name;
     const std::uint32_t most = slots_ > 0 ? slots_ : slots_for(chain.size());
-    for (const double more : {0.0, 0.25, 0.5}) {  // slots that rounding takes of each tensor
+    for (const double more : {0.0, 0.25, 0.5}) {  // slots that rounding costs for each tensor
       activation_budget wider = budget;
       wider.device = widened(budget.device, more * chain.size() / most);
       const chain_slots slots{chain, wider, most};

@@ -17,17 +17,17 @@ namespace chunkmem::inline v0 {
 
 namespace activation {
 
-/// On what the random numbers of a network depend, beside its seed, the step, the block and the micro-batch.
+/// What the random numbers of a network depend on, besides its seed, the step, the block and the micro-batch.
 enum class random_rule : std::uint64_t {
-  /// On nothing: networks with one seed draw the same numbers. Of files that were saved before there were names.
+  /// On nothing: networks with one seed draw the same numbers. For files that were saved before there were names.
   by_seed = 1,
   by_name = 2,  ///< on the network's name, and on the replica
 };
 
-/// The random numbers of one network, and what a checkpoint keeps of them: the rule and the seed.
+/// The random numbers of one network, and their state in a checkpoint: the rule and the seed.
 ///
 /// A part of `checkpointed`. A network with a name gives it to its manager by `use`: the state "<name>/random". After
-/// a load the seed is that of the file, so a resumed training draws the numbers of the training that was saved. The
+/// a load the seed is the file's, so a resumed training draws the numbers of the training that was saved. The
 /// numbers depend on names and counts alone, so they are the same on every rank, machine and plan.
 ///
 ///     random_stream stream{"encoder", 42};

@@ -28,35 +28,35 @@ struct sampling_ratios {
   std::vector<double> ratios;  ///< by input, in the order of `ratio_search::add`
   std::vector<std::string> names;
   std::vector<bytes> sizes;    ///< of kept rows, indices and scales, by input
-  std::vector<double> noises;  ///< by input: the score that was searched by, the mean over its measured batches
+  std::vector<double> noises;  ///< by input: the score that the search compares, the mean over its measured batches
   bytes size;                  ///< of all kept rows, indices and scales
   double noise = 0;            ///< the sum of `noises`
 };
 
-/// Finds the ratios of sampled inputs that scatter least within a number of bytes, from measured norms.
+/// Finds the ratios of sampled inputs with the least noise within a number of bytes, from measured norms.
 ///
 ///     ratio_search search;
 ///     kept[i].keep(batch, x);  // for each input, in some batches
 ///     search.add(kept[i].name(), kept[i].options(), dtype::float32, kept[i].weights());
 ///     const sampling_ratios found = search.within(40_MiB);  // before the training: ratios are settings
 ///
-/// Ratios are multiples of a 32nd. The noise of an input is a score: (1 - P)^2 / (k - c), see row_choice, the mean over
-/// the batches that it was measured in. Where weights are |h| |d| with the norms of the step itself it is the variance
-/// of the gradient over S^2, S the sum of |h| |d|, without the part that depends on directions, so the variance is at
-/// most that. Old norms make it an estimate. A cache with `samples = 0` knows no norm of a gradient: |d| is then taken
-/// as equal in all rows, the score compares inputs by |h| alone, and it bounds nothing. All inputs count alike, as they
-/// do for an optimizer that takes gradients by their size. Norms that are measured at a ratio of 1 are as good as any.
+/// Ratios are multiples of 1/32. The noise of an input is a score: the mean of (1 - P)^2 / (k - c), see row_choice,
+/// over its measured batches. Where weights are |h| |d| with the norms of the same step, the score is an upper bound of
+/// the gradient's variance over S^2, S the sum of |h| |d|: the part that depends on directions is left out. With old
+/// norms the score is an estimate. A cache with `samples = 0` knows no norm of a gradient: |d| is then taken as equal
+/// in all rows, the score compares inputs by |h| alone, and is no bound. All inputs count alike, as they do for an
+/// optimizer that divides gradients by their size. Norms may be measured at a ratio of 1.
 ///
-/// **A batch without weights**, where all are 0 or one is negative or not finite, shows nothing and counts nowhere. An
-/// input that has no other batch is taken as one whose rows have one weight: 1 / k.
+/// **A batch without weights**, where all are 0 or one is negative or not finite, is ignored. An input without another
+/// batch counts as if all its rows had the same weight: 1 / k.
 ///
-/// Source: a knapsack with one choice for each input, by a table over bytes. Bytes are rounded up, by at most a 64th of
-/// the goal in all. Cost: O(inputs * 32 * slots), slots at most 16,384.
+/// Source: a knapsack with one choice for each input, by a table over bytes. Bytes are rounded up, by at most 1/64 of
+/// the goal in total. Cost: O(inputs * 32 * slots), slots at most 16,384.
 class ratio_search {
  public:
   static constexpr std::uint32_t steps = 32;
 
-  /// What one batch shows of an input. Called again for the same input, its noise is the mean over batches.
+  /// Adds a measured batch of an input. The noise of an input is the mean over its batches.
   /// @param weights   of its rows, see sampled_input::weights
   /// @throws config_error   the input had other sizes before
   void add(std::string_view input, const sampling_options& sizes, dtype of, std::span<const double> weights)
@@ -73,14 +73,15 @@ class ratio_search {
   }
 
   /// The least noise within so many bytes.
-  /// @throws config_error   they are too few for a 32nd of each input: says how many are needed; no input was added
+  /// @throws config_error   too few bytes for a ratio of 1/32 of each input: says how many are needed; or no input was
+  ///   added
   [[nodiscard]] sampling_ratios within(bytes goal) const
   {
     if (inputs_.empty())
       throw config_error{"ratios were searched for no input (call ratio_search::add for each, with a measured batch)"};
     bytes least;
     for (const one_input& each : inputs_) least += size_of(each, 1);
-    // A slot is rounded up, so the smallest ratios have their bytes first, and slots are for what is above them.
+    // A slot is rounded up, so the bytes of the smallest ratios are taken off first, and slots count the bytes above.
     if (least > goal)
       throw config_error{error_text{} << "chunkmem: sampled inputs need " << least.count()
                                       << " B at a ratio of 1/32 each, and the goal is " << goal.count()
@@ -143,7 +144,7 @@ class ratio_search {
   {
     return with_ratio(each.sizes, step).size(each.of);
   }
-  /// The mean over batches; without one, that of rows of one weight.
+  /// The mean over batches; without a batch, the noise of rows with equal weights.
   [[nodiscard]] static double noise_of(const one_input& each, std::uint32_t step)
   {
     if (each.batches > 0) return each.noise[step - 1] / static_cast<double>(each.batches);

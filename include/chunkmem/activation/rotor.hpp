@@ -21,7 +21,7 @@ namespace activation {
 /// How long the input of a segment of stages stays on the device.
 enum class segment_input : std::uint8_t {
   stays,  ///< until the segment has run backward: the backward run of the stage before reads it
-  ends,   ///< until the last run of the segment that reads it, which is forward where its stage's backward does not
+  ends,   ///< until the last run of the segment that reads it, a backward run where that reads its stage's input
 };
 
 /// A chain with its sizes in slots, for dynamic programs over memory. Sizes are rounded up, the budget down: a plan
@@ -30,8 +30,8 @@ enum class segment_input : std::uint8_t {
 ///     const chain_slots slots{chain, budget, 500};
 ///     const bool fits = slots.saved[0] <= slots.budget;
 ///
-/// By stage, which is the index of a block. `input` and `gradient` have an entry more: the last entry of `input` is the
-/// chain's output; `gradient[i]` is that of the input of stage i.
+/// By stage, which is the index of a block. `input` and `gradient` have one more entry: the last entry of `input` is
+/// the chain's output; `gradient[i]` is that of the input of stage i.
 struct chain_slots {
   std::uint64_t budget = 0;
   double bytes_per_slot = 1;
@@ -47,7 +47,7 @@ struct chain_slots {
   std::vector<double> backward;
 
   chain_slots() = default;
-  static constexpr std::uint32_t most_slots = 1U << 20;  ///< a table of more has no room on any machine
+  static constexpr std::uint32_t most_slots = 1U << 20;  ///< a table with more would be too large for any machine
 
   /// @param most   slots that the budget is divided into, at most
   /// @throws config_error   0 slots, or more than `most_slots`
@@ -60,7 +60,7 @@ struct chain_slots {
     const std::uint64_t device = budgeted.device.count();
     fill(chain, budgeted, std::max<std::uint64_t>(1, device / most + (device % most > 0 ? 1 : 0)));
   }
-  /// A slot is a byte: nothing is rounded.
+  /// Slots of one byte: nothing is rounded.
   [[nodiscard]] static chain_slots of_bytes(const layer_chain& chain, const activation_budget& budgeted)
   {
     chain_slots made;
@@ -69,8 +69,8 @@ struct chain_slots {
   }
 
   [[nodiscard]] std::uint32_t stages() const noexcept { return static_cast<std::uint32_t>(backward.size()); }
-  /// Slots of the gradient that waits while the stages up to `last` run forward. That of the chain's output does not
-  /// wait: the first backward run makes it.
+  /// Slots of the gradient that waits while the stages up to `last` run forward. The gradient of the chain's output
+  /// does not wait: the first backward run makes it.
   [[nodiscard]] std::uint64_t waiting(std::uint32_t last) const noexcept
   {
     return last + 1 < stages() ? gradient[last + 1] : 0;
@@ -80,7 +80,7 @@ struct chain_slots {
   {
     return fate == segment_input::ends && reads_input[stage] == 0 ? input[stage] : 0;
   }
-  /// Slots of the backward run of a stage, its input aside.
+  /// Slots of the backward run of a stage, without its input.
   [[nodiscard]] std::uint64_t backward_limit(std::uint32_t stage) const noexcept
   {
     return saved[stage] + gradient[stage + 1] + gradient[stage] + backward_working[stage];
@@ -93,7 +93,7 @@ struct chain_slots {
     return std::max(saved[first] + waiting(last) + forward_working[first],
                     backward_run - std::min(backward_run, freed(first, fate)));
   }
-  /// Slots of the passing run of a stage in a segment that begins with `first`, the segment's input aside.
+  /// Slots of the passing run of a stage in a segment that begins with `first`, without the segment's input.
   [[nodiscard]] std::uint64_t passing_limit(std::uint32_t first, std::uint32_t stage, std::uint32_t last) const noexcept
   {
     return (stage > first ? input[stage] : 0) + input[stage + 1] + passing_working[stage] + waiting(last);
@@ -130,9 +130,9 @@ struct chain_slots {
 /// The least seconds to run stages i to j forward and backward in m slots, for all i, j and m, without swaps.
 ///
 /// m counts neither the input of stage i nor other tensors from outside. m counts the gradient of the output of stage
-/// j, which is there from the beginning, but for that of the chain's output. Where the input of stage i `ends`, its
+/// j, which exists from the beginning unless j is the last stage of the chain. Where the input of stage i `ends`, its
 /// slots are free once stage i has saved, if its backward run does not read them. With `saved`, `input` and so on as in
-/// chain_slots, and f slots that become free so (0 where the input `stays`):
+/// chain_slots, and f slots that become free in this way (0 where the input `stays`):
 ///
 ///     seconds(i, i, m) = again(i) + backward(i)                            if m holds the runs of stage i
 ///     seconds(i, j, m) = min of
@@ -142,10 +142,10 @@ struct chain_slots {
 ///                       again(i) + seconds(i + 1, j, m + f - saved(i)), whose input stays, + backward(i)
 ///
 /// Optimal among such trees, in which a saved tensor stays until its last reader has run. Where stages do not read
-/// their inputs, a schedule that is no tree is better in rare cases: a stage saves, and the stage before it after that.
-/// All forward runs have the time of a second one: the first ones differ by a constant. Source: rotor (Beaumont et al.
-/// 2019, arXiv 1911.13214), with gradients in their own sizes, and inputs that end. Cost: O(stages^3 slots) time,
-/// O(stages^2 slots) memory.
+/// their inputs, a schedule that is not a tree is better in rare cases: a stage saves before the stage ahead of it
+/// does. All forward runs count with the time of a second run: the first runs differ by a constant. Source: rotor
+/// (Beaumont et al. 2019, arXiv 1911.13214), with gradients in their own sizes, and inputs that end. Cost: O(stages^3
+/// slots) time, O(stages^2 slots) memory.
 ///
 /// Use:
 ///
@@ -157,7 +157,7 @@ class rotor_table {
   static constexpr double never = std::numeric_limits<double>::infinity();
 
   /// @param slots   outlives the table
-  /// @param most    the largest room that is asked for
+  /// @param most    the largest room of a query
   rotor_table(const chain_slots& slots, std::uint64_t most)
       : slots_{slots}, stages_{slots.stages()}, width_{static_cast<std::size_t>(most) + 1}
   {
@@ -259,9 +259,9 @@ class rotor_table {
   std::vector<double> seconds_[2];  // by segment_input: a row for each pair first <= last
 };
 
-/// The schedule of a chain that needs the fewest slots, of those that rotor_table chooses from.
+/// The schedule of a chain that needs the fewest slots, among those of rotor_table.
 ///
-/// The slots are bytes for an answer without rounding. Cost: O(stages^3) time, O(stages^2) memory.
+/// With slots of one byte nothing is rounded. Cost: O(stages^3) time, O(stages^2) memory.
 ///
 /// Use:
 ///
@@ -335,7 +335,7 @@ class smallest_rooms {
 };
 
 /// The plan that recomputes in the fewest bytes, in the name of a planner. Where it does not fit, no plan of rotor
-/// does. @throws config_error   the chain or the budget cannot be
+/// does. @throws config_error   the chain or the budget is invalid
 [[nodiscard]] inline activation_plan recompute_in_fewest_bytes(std::string_view planner, const layer_chain& chain,
                                                                const activation_budget& budget)
 {
@@ -350,14 +350,13 @@ class smallest_rooms {
   return plan;
 }
 
-/// Recomputes without swaps, in the least time that memory allows: a run forward may start from any input that was
-/// kept.
+/// Recomputes without swaps, in the least time that memory allows: a forward run may start from any kept input.
 ///
 ///     const activation_plan plan = rotor{}.plan(chain, budget);
 ///
 /// Sizes are rounded up to slots: the budget has 500 of them, and fewer for chains of more than 50 blocks. So the table
 /// has more slots than the budget, and the fastest of its plans that fits in bytes is taken. Where none fits, the plan
-/// is that of the fewest bytes: no chain is refused that one of these plans fits. Good where the links are slow, or
+/// is the one with the fewest bytes: a chain is refused only where no such plan fits. Good where the links are slow, or
 /// busy. Poor where the links have time to spare: see pofo. Skips alone may leave the device. Source: rotor (Beaumont
 /// et al. 2019, arXiv 1911.13214). Cost: O(blocks^3 slots), 0.5 s for 200 blocks.
 class rotor {
@@ -369,13 +368,13 @@ class rotor {
   /// @param slots   that the budget is divided into, at most; 0: by the number of blocks
   explicit rotor(std::uint32_t slots) : slots_{slots} {}
 
-  /// @throws config_error   the chain or the budget cannot be
+  /// @throws config_error   the chain or the budget is invalid
   [[nodiscard]] activation_plan plan(const layer_chain& chain, const activation_budget& budget) const
   {
     return better_with_skips(chain, budget, [&](const layer_chain& plain) { return plan_plain(plain, budget); });
   }
 
-  /// Slots that take about a third of a second.
+  /// A number of slots that takes about a third of a second.
   [[nodiscard]] static std::uint32_t slots_for(std::uint32_t blocks)
   {
     const double cubes = std::pow(double(blocks), 3) / 6;
@@ -387,7 +386,7 @@ class rotor {
   {
     const std::uint32_t last = chain.size() - 1;
     const chain_slots slots{chain, budget, slots_ > 0 ? slots_ : slots_for(chain.size())};
-    // Rounding takes half a slot of each tensor that is kept.
+    // Rounding costs half a slot for each kept tensor, on average.
     const std::uint64_t lost =
         slots.bytes_per_slot > 1 ? std::min<std::uint64_t>(chain.size() / 2 + 1, slots.budget / 4) : 0;
     const rotor_table table{slots, slots.budget + lost};

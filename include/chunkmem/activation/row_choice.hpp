@@ -40,12 +40,12 @@ struct two_words {
   return {of_left * of_right + (middle >> 32U) + (other >> 32U), other << 32U | (ends & low)};
 }
 
-/// Weights as whole numbers of one unit, and each as one word with its row: a key. All units add up to less than 2^62.
+/// Weights as integer numbers of one unit, each with its row in one word: a key. All units add up to less than 2^62.
 ///
 /// The unit is a power of two, from the largest weight. A weight above 0 has 1 unit at least.
 class row_keys {
  public:
-  /// Of weights that are negative or no numbers, or infinite, this or a larger one is the largest.
+  /// bits_of a weight that is negative, NaN or infinite is at least this.
   static constexpr std::uint64_t no_weight = 0x7ff0'0000'0000'0000U;
   static constexpr int bits = 62;
 
@@ -74,12 +74,12 @@ class row_keys {
   {
     return key >> static_cast<unsigned>(row_bits_);
   }
-  /// Rows of one weight are in their order where keys go down.
+  /// Rows of equal weight are in their order when keys descend.
   [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t row_of(std::uint64_t key) const noexcept
   {
     return last_ - (key & ((std::uint64_t{1} << static_cast<unsigned>(row_bits_)) - 1));
   }
-  /// Of two: a unit is 2 to the power of this less.
+  /// To compare two: a unit is 2 to the power of this, up to a constant.
   [[nodiscard]] int exponent() const noexcept { return exponent_ + 1075; }
 
  private:
@@ -107,7 +107,7 @@ class row_keys {
   int exponent_ = 0;
 };
 
-/// How good a number of rows that are kept for certain is.
+/// The score of a number of rows that are kept for certain.
 struct division_score {
   double score = 0;
   std::uint64_t always = 0;
@@ -118,7 +118,7 @@ struct division_score {
   }
 };
 
-/// A kept row and its scale as one word. Where words go down, rows are in their order, and larger scales come first.
+/// A kept row and its scale as one word. When words descend, rows are in their order, and larger scales come first.
 struct kept_place {
   CHUNKMEM_HOST_DEVICE kept_place(std::uint64_t row, float scale) noexcept
       : word{(0xffff'ffffU - row) << 32U | bits_as<std::uint32_t>(scale)}
@@ -138,7 +138,7 @@ struct kept_place {
   std::uint64_t word;
 };
 
-/// Rows one behind another, from the largest weight to the smallest, each as long as its units.
+/// Rows in a line, from the largest weight to the smallest, each as long as its units.
 struct row_line {
   const std::uint64_t* keys;  ///< by place in this order
   const std::uint64_t* sums;  ///< of the units before each place, and of all
@@ -156,7 +156,7 @@ struct row_line {
     const auto length = static_cast<double>(left);
     return strict_fp::quotient(strict_fp::product(length, length), static_cast<double>(kept - always));
   }
-  /// The same, infinite where c may not be so. @pre always is at most kept
+  /// The same, infinite where c = always is not allowed. @pre always is at most kept
   [[nodiscard]] CHUNKMEM_HOST_DEVICE division_score score_of(std::uint64_t always) const noexcept
   {
     const std::uint64_t left = rest(always);
@@ -173,7 +173,7 @@ struct row_line {
     if (left == 0) return {rows - 1, 0.0F};
     const std::uint64_t drawn = kept - always, draw = at - always;
     const std::uint64_t target = sums[always] + target_of(draw, drawn, left, random.draw(draw));
-    std::uint64_t first = always, last = rows - 1;  // the last one whose units begin at the target or before
+    std::uint64_t first = always, last = rows - 1;  // finds the last row whose units begin at the target or before
     while (first < last) {
       const std::uint64_t middle = last - (last - first) / 2;
       if (sums[middle] <= target)
@@ -202,11 +202,11 @@ struct row_line {
 
 }  // namespace detail
 
-/// Chooses the rows of a sum of products that are kept, and by what each of them counts.
+/// Chooses the rows of a sum of products that are kept, and the scale of each.
 ///
 /// The gradient of a linear layer's weight is G = sum over the rows i of g_i = h_i^T d_i. With k kept rows and any
 /// weights a_i >= 0, p_i = a_i / sum of a: the c rows of largest weight (the set C, whose p add up to P) count once.
-/// The other T = k - c places are drawn from the rest: the shares q_i = p_i / (1 - P) lie one behind another on [0, 1),
+/// The other T = k - c places are drawn from the rest: the shares q_i = p_i / (1 - P) lie one after another on [0, 1),
 /// and place j has the row under (j + u_j) / T, each u_j uniform and by itself. A drawn row counts 1 / (T q_i) times.
 ///
 ///     row_choice choice{rows};                                  // its memory, for any number of calls
@@ -215,19 +215,19 @@ struct row_line {
 ///
 /// **Unbiased** for any weights that do not depend on the draws, and that are above 0 wherever g_i is not 0: with o_ij
 /// the length that q_i has in common with [j / T, (j + 1) / T), place j has row i with the probability T o_ij, so all
-/// places together are expected to hold sum over i and j of T o_ij g_i / (T q_i), what C lacks of G. Old norms, norms
-/// of a part of the rows, and no norms at all cost variance alone.
+/// places together are expected to hold sum over i and j of T o_ij g_i / (T q_i), the part of G outside of C. Old
+/// norms, norms of a part of the rows, and no norms at all only cost variance.
 ///
-/// **Variance.** With R = G - sum over C of g_i, and m_j = sum over i of o_ij g_i / q_i, what place j is expected to
-/// hold, summed over all elements:
+/// **Variance.** With R = G - sum over C of g_i, and m_j = sum over i of o_ij g_i / q_i, the expectation of place j,
+/// summed over all elements:
 ///
 ///     V = sum over i not in C of |g_i|^2 / (T q_i) - sum over j of |m_j|^2
 ///       <= V(c) = ((1 - P) * sum over i not in C of |g_i|^2 / p_i - |R|^2) / (k - c)
 ///
-/// V(c) is the variance of T draws that know nothing of one another, each from all of [0, 1). The first sums are equal.
+/// V(c) is the variance of T independent draws, each from all of [0, 1). The first sums are equal.
 /// The m_j add up to R, and the sum of T squares is never below the square of their sum over T (Cauchy and Schwarz), so
-/// **a place in each T-th is never worse than independent draws**. Where rows are equally large and k is near the
-/// number of rows it is much better, as few rows are drawn twice.
+/// **one place in each T-th (a stratified draw) is never worse than independent draws**. Where rows are equally large
+/// and k is near the number of rows, it is much better, as few rows are drawn twice.
 ///
 /// With a_i = |h_i| |d_i|, V(c) is ((1 - P)^2 S^2 - |R|^2) / (k - c), S the sum of a. c is the one that makes (1 - P)^2
 /// / (k - c) least among those with P >= c / k. The second rule is what makes the choice **never worse than c = 0**,
@@ -237,15 +237,15 @@ struct row_line {
 /// (1 - P) B - |R|^2 <= (1 - P) (A + B - |D + R|^2), which is (1 - P) |D + R|^2 <= (1 - P) A + |R|^2. The square of a
 /// norm is convex, so |D + R|^2 = |P (D / P) + (1 - P) (R / (1 - P))|^2 <= |D|^2 / P + |R|^2 / (1 - P). And |D|^2 <=
 /// (sum over C of sqrt(p_i) |g_i| / sqrt(p_i))^2 <= P A (Cauchy and Schwarz). Together (1 - P) |D + R|^2 <= (1 - P) A +
-/// |R|^2. Without the second rule it is not so: independent draws from rows of one norm that are nearly parallel have
-/// 1.2 times V(0). Sampling rows alike is V(0) with p_i = 1 / n, which a_i = |h_i| |d_i| is never above (Cauchy and
+/// |R|^2. Without the second rule this does not hold: independent draws from rows of one norm that are nearly parallel
+/// have 1.2 times V(0). Uniform sampling is V(0) with p_i = 1 / n, and a_i = |h_i| |d_i| is never above it (Cauchy and
 /// Schwarz again).
 ///
-/// **The same bits** for a key and weights on every machine, in any order of the work: weights become whole numbers of
-/// one unit, a power of two, and these numbers are the a_i of all that is said above. All of them together are at most
-/// 2^62 units, so a sum of them is exact, and the unit is at most 2^-30 of the largest weight. What is below a unit
-/// counts as one, so no row with a weight is lost. A draw is by 128 random bits: a row's probability is off by at most
-/// 2^-65 of itself, and its scale is rounded to single precision.
+/// **The same bits** for a key and weights on every machine, in any order of the work: weights become integer numbers
+/// of one unit, a power of two, and these numbers are the a_i above. Their sum is at most 2^62 units, so sums are
+/// exact, and the unit is at most 2^-30 of the largest weight. A weight below a unit counts as one unit, so no row with
+/// a weight is lost. A draw takes 128 random bits: a row's probability is off by at most 2^-65 of itself, and its scale
+/// is rounded to single precision.
 ///
 /// Source: Liu et al. 2023 (arXiv 2305.15265), whose rule for c has neither the square nor P >= c / k. Cost: O(n log n)
 /// and no allocation.
@@ -263,11 +263,11 @@ class row_choice {
     places_.resize(rows);
   }
 
-  /// @param weights   one for each row: 0 is never chosen. Where one is negative or not finite, all scales are NaN, so
-  ///   that an overflow is not sampled away
+  /// @param weights   one for each row: a row of weight 0 is never chosen. Where one is negative or not finite, all
+  ///   scales are NaN, so that an overflow is not sampled away
   /// @param indices, scales   of the kept rows, in the order of rows. With a place for each row: every row, once.
-  ///   Places that nothing is left for have the scale 0
-  /// @param key   of the draws: what it is made of decides what repeats them
+  ///   Places that no row is left for have the scale 0
+  /// @param key   of the draws: the same key repeats them
   /// @return   c
   /// @pre make_room was called for as many rows; there are as many scales as indices, at least 1 and at most as many as
   ///   rows
@@ -299,9 +299,9 @@ class row_choice {
     return static_cast<std::size_t>(always);
   }
 
-  /// The least of (1 - P)^2 / (k - c), V(c) over S^2 without its |R|^2, for `kept` rows of these weights: what a search
-  /// compares ratios by. It is of shares, so weights of any size have one. 0: every row that counts is kept. Infinite:
-  /// a weight is negative or not finite.
+  /// The least of (1 - P)^2 / (k - c), V(c) over S^2 without its |R|^2, for `kept` rows of these weights: the score by
+  /// which a search compares ratios. It does not depend on the scale of the weights. 0: every row that counts is kept.
+  /// Infinite: a weight is negative or not finite.
   /// @pre as choose
   [[nodiscard]] double noise_of(std::span<const double> weights, std::size_t kept) noexcept
   {

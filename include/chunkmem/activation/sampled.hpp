@@ -14,7 +14,7 @@ namespace chunkmem::inline v0 {
 
 namespace activation {
 
-/// One linear layer on its way back: the gradient of its output, and its two products, in the words of the trainer.
+/// The backward pass of one linear layer: the gradient of its output, and its two products as callables of the trainer.
 ///
 ///     linear_slope{d.span(), outputs,
 ///                  [&] { multiply_transposed(d, w, dx, rows, inputs, outputs); },             // exact
@@ -33,23 +33,23 @@ struct linear_slope {
 template <class Slope, class Size, class OfInput, class OfWeight>
 linear_slope(std::span<Slope>, Size, OfInput, OfWeight) -> linear_slope<std::remove_const_t<Slope>, OfInput, OfWeight>;
 
-/// In place of the two products of a linear layer's backward pass: dx = d W^T, which stays exact, and dW = x^T d, which
-/// becomes an unbiased estimate from the kept rows of x. With several layers that share x, one call has all of them.
+/// Replaces the two products of a linear layer's backward pass: dx = d W^T, which stays exact, and dW = x^T d, which
+/// becomes an unbiased estimate from the kept rows of x. Several layers that share x take one call for all.
 ///
 ///     sampled(kept, batch, workers, linear_slope{dq.span(), width, of_x_q, of_weight_q},
 ///             linear_slope{dk.span(), width, of_x_k, of_weight_k});
 ///
 /// The products are the trainer's own, so forward, dx and a bias's gradient have the bits of exact training, and at a
 /// ratio of 1 dW has them too. An infinity or NaN anywhere in d makes dW NaN: a loss scale sees it. The kept rows are
-/// dropped, and the norms noted for `norm_cache::commit`. Of frozen weights there is no product to give.
+/// dropped, and the norms noted for `norm_cache::commit`. Leave the products of frozen weights out.
 ///
 /// Source: see row_choice. Cost: the products of the trainer, dW with a share of the rows; one pass over d; a lease of
 /// kept rows x outputs in single precision.
 /// Order: first `of_input` of each layer, then a lease, then `of_weight` of each.
-/// @throws usage_error   no rows are kept for this batch; a gradient of another size; it is called by a product of an
-///   input of the same cache; as norm_cache::note; and what the products throw. Sizes are looked at before the first
-///   product. Where a product throws, what those before it added is there already, to dx and to gradients: begin the
-///   whole step again behind `forget()`, without its gradients
+/// @throws usage_error   no rows are kept for this batch; a gradient of another size; a call from a product of an input
+///   of the same cache; as norm_cache::note; and what the products throw. Sizes are checked before the first product.
+///   Where a product throws, the products before it have already added to dx and to gradients: call `forget()`, drop
+///   the step's gradients and begin the step again
 template <class Input, executor Workers, class... Slopes>
 void sampled(Input& kept, const sampled_batch& batch, Workers& workers, const Slopes&... products)
 {

@@ -38,7 +38,7 @@ namespace activation {
 
 namespace detail {
 
-/// Calls `work(first, count)` for runs of rows, at once as far as the workers can.
+/// Calls `work(first, count)` for runs of rows, in parallel on the workers.
 template <executor Workers, class Work>
 void over_rows(Workers& workers, std::size_t rows, Work work)
 {
@@ -50,7 +50,8 @@ void over_rows(Workers& workers, std::size_t rows, Work work)
   });
 }
 
-/// Adds to each row's number the sum of squares of the row, in the order of `measure`: one for every instruction set.
+/// Adds the sum of squares of each row to the row's number, in the order of `measure`, the same for every instruction
+/// set.
 template <executor Workers, real_element Element>
 void add_squares(Workers& workers, std::span<const Element> matrix, std::span<double> rows)
 {
@@ -82,7 +83,7 @@ struct sampling_options {
   std::uint64_t width = 0;  ///< elements of a row
   double ratio = 1;         ///< of the rows that are kept: above 0, 1 for the exact gradient
 
-  /// Of so many rows: the nearest number, and one at least. @pre ratio is in (0, 1]
+  /// The kept rows of this many rows: the nearest number, at least 1. @pre ratio is in (0, 1]
   [[nodiscard]] std::uint64_t kept_of(std::uint64_t all) const noexcept { return workload::kept_rows(all, ratio); }
   /// Bytes between the forward and the backward pass: kept rows, and an index and a scale of each.
   [[nodiscard]] bytes size(dtype of) const
@@ -91,8 +92,8 @@ struct sampling_options {
     return align_up(bytes{kept * width * size_of(of)}, tensor_alignment) + align_up(bytes{4 * kept}, tensor_alignment) +
            align_up(bytes{4 * kept}, tensor_alignment);
   }
-  /// Bytes of the lease of `sampled` on the calling thread, for a product with so many outputs; of several products the
-  /// widest counts. Leases on a stream are larger: `sampled_input::working_bytes` has those of both.
+  /// Bytes of the lease of `sampled` on the calling thread, for a product with this many outputs; the widest of several
+  /// products counts. Leases on a stream are larger: see `sampled_input::working_bytes`.
   [[nodiscard]] bytes workspace(std::uint64_t outputs) const { return detail::slopes_bytes(kept_of(rows), outputs); }
   /// Bytes of all rows, as exact training keeps them.
   [[nodiscard]] bytes size_of_all(dtype of) const
@@ -101,8 +102,8 @@ struct sampling_options {
   }
 };
 
-/// What the product for a weight's gradient is made of: kept rows of the input, and gradients of the output times the
-/// scales, row by row. `weight gradient += rows^T slopes`.
+/// The factors of a weight's gradient: kept rows of the input, and gradients of the output times the scales, row by
+/// row. `weight gradient += rows^T slopes`.
 ///
 ///     weight_gradient(it.rows, it.slopes, g.beta(), g.data(), it.count, inputs, outputs);
 template <real_element Element>
@@ -112,7 +113,7 @@ struct sampled_rows {
   std::uint64_t count;
 };
 
-/// The input of linear layers, of which a sample of the rows is kept from the forward to the backward pass.
+/// An input of linear layers, of whose rows a sample is kept from the forward to the backward pass.
 ///
 /// The kept rows, their indices and their scales are tensors of the manager with role::activation, in chunks of the one
 /// budget. `keep` fills them in the forward pass, after the exact products, and `sampled` reads them in the backward
@@ -132,13 +133,13 @@ struct sampled_rows {
 ///     kept.keep(batch, hidden, agent::compute);
 ///     sampled(kept, batch, agent::compute, linear_slope{...});               // whose products enqueue
 ///
-/// Nothing waits for the device but `norm_cache::commit`, for norms that it has found, and a `keep` of another batch
-/// behind `forget()`. A pass takes a lease, of `working_bytes`: about 34 B for each row forward, and 18 B with the
-/// slopes on the way back. Norms of a batch travel in a lease on the host, of 2 B for each row, from `keep` until
-/// `commit`. A rehearsal counts these leases: its step calls `commit` as any, or holds them to its end.
+/// Two calls wait for the device: `norm_cache::commit`, for the norms, and a `keep` of another batch after `forget()`.
+/// A pass takes a lease of `working_bytes`: about 34 B for each row forward, and 18 B with the slopes backward. Norms
+/// of a batch travel in a lease on the host, of 2 B for each row, from `keep` until `commit`. A rehearsal counts these
+/// leases: its step calls `commit` as any, or holds them to its end.
 ///
 /// Source: see row_choice. Cost: one pass over the input, a sort of its rows, and a copy of the kept ones.
-/// @threads   as the manager; `workers` do the passes
+/// @threads   as the manager; the passes run on `workers`
 /// @tparam Launcher   a sampling_launcher, or by_calling_thread
 template <class Manager, class Element, class Launcher = by_calling_thread>
 class sampled_input {
@@ -147,7 +148,7 @@ class sampled_input {
       real_element<Element>,
       "chunkmem: activation::sampled_input keeps rows of float, bf16 or fp16, the inputs of linear layers: an "
       "embedding reads numbers of tokens, and has nothing to sample");
-  /// Kernels on a stream sample, and not the calling thread.
+  /// Whether kernels on a stream sample, instead of the calling thread.
   static constexpr bool is_on_stream = sampling_launcher<Launcher>;
   static_assert(is_on_stream || std::is_same_v<Launcher, by_calling_thread>,
                 "chunkmem: activation::sampled_input has a third argument that is no sampling_launcher: take "
@@ -195,11 +196,11 @@ class sampled_input {
     bytes forward;   ///< of `keep`
     bytes backward;  ///< of `sampled`
 
-    /// Of both: they are never held at once.
+    /// The larger one: the two are never held at the same time.
     [[nodiscard]] bytes most() const noexcept { return std::max(forward, backward); }
   };
-  /// What `keep` and `sampled` lease on the device for a full batch, to the byte: a part of what a block of
-  /// `checkpointed` needs while it works.
+  /// The bytes that `keep` and `sampled` lease on the device for a full batch, exactly: a part of the working memory of
+  /// a block of `checkpointed`.
   ///
   ///     layer.working += kept.working_bytes(outputs).most();
   ///
@@ -225,7 +226,7 @@ class sampled_input {
     block.saves(scales_);
   }
 
-  /// Chooses rows of the input, and keeps them. Rows that were kept before are lost, but where the call is refused.
+  /// Chooses rows of the input, and keeps them in place of the rows kept before. A refused call changes nothing.
   /// @param input   all rows of the batch. Empty in a rehearsal
   /// @throws usage_error   a batch that norm_cache::weigh refuses, or an input that is not whole rows, at most as many
   ///   as the options say; another input than is kept for this batch already; a product of `sampled` calls it; and as
@@ -279,9 +280,9 @@ class sampled_input {
     manager_.drop(input);
   }
 
-  /// The same on a stream, which has written the input before. Enqueued when the call returns.
+  /// The same on a stream, which has written the input before. The work is enqueued when the call returns.
   /// @param input   all rows of the batch, in device memory
-  /// @throws as above, but for another input under the same batch, which nobody sees; device_error
+  /// @throws as above, but another input under the same batch is not detected; device_error
   void keep(const sampled_batch& batch, std::span<const Element> input, agent stream)
     requires is_on_stream
   {
@@ -315,7 +316,7 @@ class sampled_input {
     manager_.drop(input);
   }
 
-  /// The way back: what `sampled` is made of. All is checked, and one lease taken, before the first product.
+  /// The backward pass, called by `sampled`. All is checked, and one lease taken, before the first product.
   ///
   /// All rows of a product's gradient are read, for the norms. Its kept rows, times their scales, are single precision
   /// in the lease: no scale is rounded away. Then the norms are noted, and the kept rows dropped.
@@ -354,7 +355,7 @@ class sampled_input {
     forget();
     if (computes && measures()) norms_.noise().spent(site_.index, seconds() - begin - aside);
   }
-  /// The same on a stream. Norms are noted when they have come to the host.
+  /// The same on a stream. Norms are noted when they have arrived on the host.
   template <class... Slopes>
     requires is_on_stream
   void take_back(const sampled_batch& batch, agent stream, const Slopes&... products)
@@ -393,7 +394,7 @@ class sampled_input {
     norms_.expect(site_, batch, count_);
     (expect_slope(products.slope.size(), products.outputs), ...);
   }
-  /// Drops the kept rows, as of a step that is tried again.
+  /// Drops the kept rows, as for a step that is tried again.
   void forget()
   {
     (manager_.rehearsing() ? has_rehearsed_ : has_rows_) = false;
@@ -463,7 +464,7 @@ class sampled_input {
     return seconds() - begin;
   }
 
-  /// What is refused here has declared nothing.
+  /// Checks the options before any tensor is declared.
   [[nodiscard]] static const sampling_options& checked(norm_cache& norms, norm_cache::site which,
                                                        const sampling_options& options)
   {
@@ -492,7 +493,8 @@ class sampled_input {
                              (info.part == role::parameter || info.part == role::frozen);
       if (!is_linear)
         throw config_error{error_text{} << "chunkmem: the sampled input \"" << name() << "\" is read with '"
-                                        << manager_.name_of(weight) << "', which is no weight of a linear layer: that "
+                                        << manager_.name_of(weight)
+                                        << "', which is no weight of a linear layer: such a weight "
                                         << "has two extents, and one of them is " << options_.width
                                         << " (sample the inputs of linear layers alone, not of embeddings, norms or "
                                            "convolutions)"};
@@ -503,7 +505,7 @@ class sampled_input {
                                       << "\" is read by no weight that is trained, so no row of it is needed (declare "
                                          "no sampling for it)"};
   }
-  /// Of layers, whatever their order.
+  /// A hash of the layers, in any order.
   [[nodiscard]] static std::uint64_t number_of(std::initializer_list<tensor_handle> weights)
   {
     std::uint64_t sum = 1;
@@ -566,7 +568,7 @@ class sampled_input {
     if (norms_.memory().reader != nullptr)
       throw usage_error{error_text{} << "chunkmem: the sampled input \"" << name() << "\" was used by a product of \""
                                      << *norms_.memory().reader << "\", whose gradients have the memory of their norms "
-                                     << "(call it behind sampled(), or give it a norm_cache of its own)"};
+                                     << "(call it after sampled(), or give it a norm_cache of its own)"};
   }
   /// Adds the squares of a product's gradient, and scales its kept rows.
   template <class Slope, class Workers>
@@ -598,17 +600,17 @@ class sampled_input {
                                      << elements << " elements, and " << count_ << " rows of " << outputs
                                      << " were expected (give the gradient of the output of all rows)"};
   }
-  /// There are bytes to compute with: neither in a rehearsal nor in virtual time.
+  /// Whether there are bytes to compute with: not in a rehearsal, and not in virtual time.
   [[nodiscard]] bool computes() const noexcept { return Manager::engine_type::has_bytes && !manager_.rehearsing(); }
   void expect_kept(const sampled_batch& batch) const
   {
     if (!(manager_.rehearsing() ? has_rehearsed_ : has_rows_))
       throw usage_error{error_text{} << "chunkmem: the gradients of the sampled input \"" << name()
-                                     << "\" were asked for, and no rows of it are kept (call keep() in the forward "
+                                     << "\" were requested, and no rows of it are kept (call keep() in the forward "
                                         "pass, once for each call of sampled())"};
     if (computes() && (batch.step != step_ || norm_cache::print_of(batch) != print_))
       throw usage_error{error_text{} << "chunkmem: the gradients of the sampled input \"" << name()
-                                     << "\" were asked for with another batch than its rows were kept for, in step "
+                                     << "\" were requested with another batch than its rows were kept for, in step "
                                      << step_ << " (give both calls one batch)"};
   }
 
@@ -626,7 +628,7 @@ class sampled_input {
   std::uint64_t always_ = 0;
   std::vector<float> lengths_;  // of the rows of that batch, along the signs of the noise_meter
   bool has_rows_ = false;
-  bool has_rehearsed_ = false;  // rows of a rehearsal, which has no part in those
+  bool has_rehearsed_ = false;  // a rehearsal keeps rows, apart from has_rows_
   [[no_unique_address]] typename detail::stream_passes<Manager, Launcher>::type on_stream_;
 };
 

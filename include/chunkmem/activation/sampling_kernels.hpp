@@ -21,7 +21,7 @@ namespace activation {
 
 namespace detail {
 
-/// Stands for any backend where a launcher is looked at.
+/// Stands for any backend when a launcher's concept is checked.
 struct some_backend {
   void copy(std::byte* to, const std::byte* from, bytes size, agent stream);
   void fill(std::byte* to, std::byte value, bytes size, agent stream);
@@ -43,11 +43,11 @@ struct some_backend {
 ///                   std::uint64_t size) const;                               // sums[i] += sums[i - 1], exact
 ///     };
 ///
-/// The first call is the one by which `optimizer::device_step` starts kernels, for kernels as optimizer::device_kernel
-/// has them. No order of the work can change a bit of the others. Models: loop_sampling, cub_sampling.
-/// Laws: calls enqueue, wait for nothing and allocate nothing. Where they throw, a part of the work may be enqueued, as
-/// of a sort that is several kernels. That part reads and writes what the call was given, and nothing else, and is
-/// ordered on its stream as any work. What `to` and `sums` have then is unspecified: `sampled_input` keeps no rows.
+/// `launcher(backend, stream, kernel)` is the call by which `optimizer::device_step` starts kernels, see
+/// optimizer::device_kernel. No order of the work changes a bit of the other two. Models: loop_sampling, cub_sampling.
+/// Laws: calls enqueue, wait for nothing and allocate nothing. Where they throw, a part of the work may be enqueued,
+/// such as one kernel of a sort. That part reads and writes only the memory that the call was given, and is ordered on
+/// its stream as any work. The content of `to` and `sums` is then unspecified: `sampled_input` keeps no rows.
 template <class Launcher>
 concept sampling_launcher = std::copy_constructible<Launcher> && requires(const Launcher& launcher) {
   {
@@ -61,7 +61,7 @@ concept sampling_launcher = std::copy_constructible<Launcher> && requires(const 
 
 namespace detail {
 
-/// What a choice in device memory finds on its way.
+/// Intermediate results of a choice in device memory.
 struct choice_state {
   std::uint64_t largest;  ///< bits of a weight, or of a gradient's square
   std::uint64_t always;   ///< c
@@ -82,7 +82,7 @@ class row_squares_kernel {
       : matrix_{matrix}, sums_{sums}, rows_{rows}, width_{width}, parts_{parts_of(width)}
   {
   }
-  /// Sums of one row.
+  /// The number of sums of one row.
   [[nodiscard]] CHUNKMEM_HOST_DEVICE static constexpr std::uint64_t parts_of(std::uint64_t width) noexcept
   {
     return (width + measure_block - 1) / measure_block;
@@ -122,7 +122,7 @@ class row_squares_kernel {
   std::uint64_t rows_, width_, parts_;
 };
 
-/// An element kernel whose threads share nothing that is worked out once.
+/// An element kernel without values that all threads share.
 template <class Work>
 struct element_work {
   [[nodiscard]] CHUNKMEM_HOST_DEVICE const Work& prepared() const noexcept { return static_cast<const Work&>(*this); }
@@ -149,7 +149,7 @@ struct add_squares_kernel : element_work<add_squares_kernel> {
   }
 };
 
-/// Bits of squares become those of weights: the root, times the norm that the row's gradient is expected to have.
+/// Turns squares into weights, both as bits: the root, times the norm that the row's gradient is expected to have.
 struct weigh_kernel : element_work<weigh_kernel> {
   std::uint64_t* numbers;
   const std::uint16_t* norms;
@@ -170,7 +170,7 @@ struct weigh_kernel : element_work<weigh_kernel> {
   }
 };
 
-/// The largest of some bits of numbers: one for each 1,024 of them. Called again for these, one for all.
+/// The largest bits among numbers: one result for each 1,024 numbers. A second call on the results makes one.
 class largest_number_kernel {
  public:
   static constexpr std::uint64_t block_size = 1024;
@@ -207,7 +207,7 @@ class largest_number_kernel {
   std::uint64_t count_, block_;
 };
 
-/// The key of each row; 0 where a weight is no number.
+/// The key of each row; 0 where a weight is not a number.
 class keys_kernel {
  public:
   struct prepared_type {
@@ -240,12 +240,12 @@ class keys_kernel {
   std::uint64_t rows_;
 };
 
-/// The units of each key in their order, one place later: added up, they are what lies before each.
+/// The units of each key in their order, one place later, so that their prefix sums are the units before each.
 struct units_kernel : element_work<units_kernel> {
   const std::uint64_t* keys;
   std::uint64_t* sums;
   std::uint64_t rows;
-  row_keys by;  ///< whose unit nobody asks for
+  row_keys by;  ///< its unit is not used
 
   CHUNKMEM_HOST_DEVICE units_kernel(const std::uint64_t* from, std::uint64_t* to, std::uint64_t count_of_rows) noexcept
       : keys{from}, sums{to}, rows{count_of_rows}, by{0, count_of_rows}
@@ -328,7 +328,7 @@ class places_kernel {
   std::uint64_t* places_;
 };
 
-/// Copies the rows that are kept, and takes their places apart.
+/// Copies the kept rows, and splits their places into indices and scales.
 template <element Element>
 struct keep_rows_kernel : element_work<keep_rows_kernel<Element>> {
   const std::uint64_t* places;

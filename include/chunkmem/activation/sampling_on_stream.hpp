@@ -27,10 +27,10 @@ struct by_calling_thread {};
 
 namespace detail {
 
-/// One run of device memory, and what lies in it.
+/// The layout of one run of device memory.
 class room_plan {
  public:
-  /// @return   where it begins
+  /// @return   offset of the room for `count` numbers [B]
   template <class Number>
   std::uint64_t take(std::uint64_t count) noexcept
   {
@@ -45,7 +45,7 @@ class room_plan {
   std::uint64_t size_ = 0;
 };
 
-/// What a choice works with: 26 B for each row, where a row is of 4,096 elements at most, and what a sort needs.
+/// Memory of a choice: 26 B for each row, where a row has at most 4,096 elements, and the temporary bytes of a sort.
 struct choice_room {
   room_plan plan;
   std::uint64_t first, second, third, norms, state, temporary;
@@ -61,7 +61,7 @@ struct choice_room {
   }
 };
 
-/// What the way back works with: the scaled slopes, then 18 B for each row, with parts as above.
+/// Memory of the backward pass: the scaled slopes, then 18 B for each row, with parts as above.
 struct slopes_room {
   room_plan plan;
   std::uint64_t slopes, sums, squares, largest, norms, state;
@@ -93,7 +93,7 @@ class stream_sampling {
  public:
   using lease_type = decltype(std::declval<Manager&>().lease(tier::host, bytes{}, agent::host));
 
-  /// @throws device_error   the launcher cannot say what a sort needs
+  /// @throws device_error   the launcher cannot compute the bytes that a sort needs
   stream_sampling(Manager& manager, norm_cache& norms, norm_cache::site which, const Launcher& launcher,
                   std::uint64_t rows)
       : manager_{manager},
@@ -105,8 +105,7 @@ class stream_sampling {
   {
   }
   stream_sampling(const stream_sampling&) = delete;
-  /// Waits for what is on its way to or from a lease. Norms that were noted stay so, as of an input of the calling
-  /// thread.
+  /// Waits for copies to or from a lease. Noted norms stay noted, as for an input of the calling thread.
   ~stream_sampling()
   {
     norms_.forget_sender(this);
@@ -116,7 +115,7 @@ class stream_sampling {
     }
   }
 
-  /// Memory of a pass forward.
+  /// Memory of a forward pass.
   struct choice_memory {
     choice_room places;
     lease_type device;
@@ -162,7 +161,7 @@ class stream_sampling {
     launch(keep_rows_kernel<Element>{second, input.data(), rows, indices.data(), scales.data(), kept, width}, stream);
   }
 
-  /// Memory of the way back.
+  /// Memory of the backward pass.
   struct slopes_memory {
     slopes_room places;
     lease_type device;
@@ -206,20 +205,20 @@ class stream_sampling {
     const auto* const squares = reinterpret_cast<const std::uint64_t*>(room.device.data() + room.places.squares);
     launch(norms_kernel{squares, norms, count, batch.loss_scale}, stream);
     const std::size_t begin = norms_.note_later(site_, batch, static_cast<std::size_t>(count));
-    seal();  // before its bytes change: no other batch takes it over where a copy fails
+    seal();  // before its bytes change: no other batch takes the letter over where a copy fails
     copy(mine, mine.room.data(), reinterpret_cast<const std::byte*>(norms), count * sizeof *norms, stream);
     mine.begin = begin;
     mine.count = static_cast<std::size_t>(count);
   }
-  /// The batch is over: its letter travels until `norm_cache::commit`. `note` does it too.
+  /// Ends the batch: its letter travels until `norm_cache::commit`. `note` calls this too.
   void seal() noexcept
   {
     if (has_open_letter()) letters_.back().is_open = false;
   }
 
  private:
-  /// Norms of a batch on their way, in a lease on the host that has to live until they are there: to the device, then
-  /// those of its gradients back from it. Both copies wait for the batch's rows, so they come one after the other.
+  /// Norms of a batch on their way, in a lease on the host that has to live until they have arrived: expected norms to
+  /// the device, then norms of the gradients back. Both copies wait for the batch's rows, so they do not overlap.
   struct letter {
     lease_type room;
     bool is_rehearsed;
@@ -257,8 +256,8 @@ class stream_sampling {
   {
     return !letters_.empty() && letters_.back().is_open && letters_.back().is_rehearsed == manager_.rehearsing();
   }
-  /// One for each batch, whose passes share it. Behind `sampled_input::forget` the next batch takes it over.
-  /// Written by the calling thread, or read by it, when nothing of it is on its way: so it is a lease of that thread.
+  /// Opens the letter of a batch, which its passes share. After `sampled_input::forget` the next batch takes it over.
+  /// The calling thread reads and writes the letter only when no copy of it is running: the lease is of that thread.
   void open_letter()
   {
     if (!norms_.keeps_norms() || has_open_letter()) return;
@@ -274,7 +273,7 @@ class stream_sampling {
     if (!has_open_letter()) return norms_.expect_norms_of(site_, batch, rows, {});
     letter& mine = letters_.back();
     const std::uint64_t print = norm_cache::print_of(batch);
-    // A block that runs again sends the same norms, which nobody has to wait for.
+    // A block that runs again sends the same norms: no wait is needed.
     const bool is_written = mine.is_on_way && mine.step == batch.step && mine.print == print;
     if (mine.is_on_way && !is_written) wait_for(mine);
     auto* const from = reinterpret_cast<std::uint16_t*>(mine.room.data());
@@ -320,7 +319,7 @@ class stream_sampling {
   std::vector<letter> letters_;
 };
 
-/// The passes of an input that has them.
+/// The passes of an input with a launcher.
 template <class Manager, class Launcher>
 struct stream_passes {
   struct type {};

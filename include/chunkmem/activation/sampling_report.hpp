@@ -18,7 +18,7 @@ namespace chunkmem::inline v0 {
 
 namespace activation {
 
-/// What sampling one input costs and spares. Of a site of a norm_cache: of all sampled inputs that share it.
+/// The costs and savings of sampling at one site of a norm_cache: of all sampled inputs that share it.
 ///
 ///     std::cout << it.name << ": noise " << it.noise() << ", " << it.saved().count() << " B saved\n";
 struct sampling_costs {
@@ -40,9 +40,9 @@ struct sampling_costs {
   {
     return signal > 0 ? error / signal : std::numeric_limits<double>::quiet_NaN();
   }
-  /// How far a single step's noise lies from the mean: the standard deviation of |estimate - gradient|^2 over these
-  /// steps, over the mean of |gradient|^2. Where it is above `noise()`, few steps make the mean, and other steps have
-  /// another one. NaN below two steps, where gradients were 0, and for `sampling_report::whole`.
+  /// The spread of the noise over steps: the standard deviation of |estimate - gradient|^2 over these steps, over the
+  /// mean of |gradient|^2. Above `noise()`, a few steps dominate the mean, and other steps would have another one. NaN
+  /// below two steps, where gradients were 0, and for `sampling_report::whole`.
   [[nodiscard]] double noise_deviation() const noexcept
   {
     if (steps < 2 || !(signal > 0)) return std::numeric_limits<double>::quiet_NaN();
@@ -66,26 +66,26 @@ struct sampling_costs {
 /// over 4 vectors u, others in each step. Thus:
 /// - `error` and `signal` are unbiased, each of them in each step, whatever the norms and the draws. The error is that
 ///   of the rows that were drawn, so its mean over steps is the variance of the estimate. Nothing is assumed of it.
-/// - By the signs alone a step's number scatters by at most 0.71 of its value in standard deviation, where the matrix
-///   has one direction alone, and by less the more directions it has. This part falls as 1 / sqrt(steps).
-/// - **The draws scatter without a bound.** The error is right in the mean over draws, and not in most reports: a row
-///   with a small weight and a large gradient is rarely drawn, counts very much when it is, and makes nearly all of the
-///   noise then. A report without such a draw is too low. Of 40 rows, one with a thousandth of the others' weight and
-///   as large a gradient, the noise is 79 in the long run, and half of the reports over 100 steps say 2.3 or less.
-///   Weights without norms of gradients (`samples = 0`, or first visits) can be so, exact norms cannot.
-///   `noise_deviation` shows such a draw where there was one. Where there was none, nothing in a report tells it.
-/// - The gradient is that of the step, over all batches that this caller took back, before clipping. Over ranks, it is
-///   that of this rank's rows: the mean over ranks has less noise, and another signal.
-/// - Not counted: rounding of the trainer's products. A step that is tried again adds the first try's sums to its own
-///   where that came so far, so error and signal are up to 4 times as large, unless norm_cache::forget() was called.
+/// - The signs alone give a step's number a standard deviation of at most 0.71 of its value, where the matrix has rank
+///   1, and less at a higher rank. This part falls as 1 / sqrt(steps).
+/// - **The scatter from the draws has no bound.** The error is right in the mean over draws, but not in most reports: a
+///   row with a small weight and a large gradient is rarely drawn, and then makes nearly all of the noise. A report
+///   without such a draw is too low. With 40 rows, one of a thousandth of the others' weight and an equally large
+///   gradient, the noise is 79 in the long run, and half of the reports over 100 steps say 2.3 or less. Weights without
+///   norms of gradients (`samples = 0`, or first visits) can have this problem, exact norms cannot. `noise_deviation`
+///   shows such a draw where there was one. Where there was none, nothing in a report shows the problem.
+/// - The gradient is that of the step, over all batches whose backward pass this caller ran, before clipping. Over
+///   ranks, it is that of this rank's rows: the mean over ranks has less noise, and another signal.
+/// - Not counted: rounding of the trainer's products. A step that is tried again adds the sums of a first try that got
+///   this far, so error and signal are up to 4 times as large, unless norm_cache::forget() was called.
 ///
-/// **Seconds** are those of the backend's clock, without waits for copies and without the measurement itself. What the
-/// smaller product saves is not measured, as the whole product never ran: its time would be about `product_seconds`
-/// over the ratio.
+/// **Seconds** are those of the backend's clock, without waits for copies and without the measurement itself. The time
+/// that the smaller product saves is not measured, as the whole product never ran: it would take about
+/// `product_seconds` over the ratio.
 struct sampling_report {
   std::vector<sampling_costs> inputs;
 
-  /// What came after `earlier`, a report of the same norms. Sizes are as they are.
+  /// The report of the time since `earlier`, a report of the same norms. Sizes are the present ones.
   [[nodiscard]] sampling_report since(const sampling_report& earlier) const
   {
     sampling_report result = *this;
@@ -142,8 +142,8 @@ struct sampling_report {
     return out + "]";
   }
 
-  /// One line for each number of each input: `name: key value`. A template, so that who prints nothing need not compile
-  /// `<ostream>`.
+  /// One line for each number of each input: `name: key value`. A template, so that programs that do not print need not
+  /// compile `<ostream>`.
   template <class Traits>
   friend std::basic_ostream<char, Traits>& operator<<(std::basic_ostream<char, Traits>& out, const sampling_report& it)
   {
@@ -155,7 +155,7 @@ struct sampling_report {
   }
 
  private:
-  /// With as many digits as tell it from its neighbours. JSON has no word for what is no number.
+  /// With as many digits as a round trip needs. JSON has no NaN or infinity.
   [[nodiscard]] static std::string text_of(double number)
   {
     if (!(number - number == 0)) return "null";

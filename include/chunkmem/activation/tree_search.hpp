@@ -22,7 +22,7 @@ namespace activation {
 ///
 /// A segment of blocks begins with block i. For the first split s of block i, the blocks i to s - 1 pass, then the
 /// segment from s on runs both ways, and the segment from i to s - 1 is left, with the next split. Without a split in
-/// the segment, block i saves, and the segment from i + 1 on follows. A split beyond its segment counts nothing.
+/// the segment, block i saves, and the segment from i + 1 on follows. A split beyond its segment is ignored.
 ///
 /// Cost: O(steps) to read and to write.
 ///
@@ -30,7 +30,7 @@ namespace activation {
 ///
 ///     recompute_tree tree{chain.size()};
 ///     tree.read(plan.steps);
-///     tree.splits(3).assign(1, 4);   // block 3 passes first, and runs again alone
+///     tree.splits(3).assign(1, 4);   // block 3 passes first, and later runs again by itself
 ///     tree.write(plan.steps);
 class recompute_tree {
  public:
@@ -47,7 +47,7 @@ class recompute_tree {
     for (std::size_t step = 0; step < steps.size(); ++step) {
       const auto [run, block] = steps[step];
       if (run == chain_run::backward) continue;
-      // A block that runs again after a backward run passed as the first one of its segment.
+      // A block that runs again after a backward run has passed before, as the first block of its segment.
       if (passed[block] < step && steps[step - 1].run == chain_run::backward)
         splits_[block].push_back(steps[step - 1].block);
       passed[block] = run == chain_run::passing ? step : steps.size();
@@ -149,7 +149,7 @@ class tree_search {
     plan_.skips_leave = it.skips_leave;
     return costs_ = timeline_.run(plan_);
   }
-  /// @return   it is the best now
+  /// @return   whether it is the best now
   bool attempt(const guess& it)
   {
     if (!is_better(costs_of(it), best_costs_)) return false;
@@ -157,7 +157,7 @@ class tree_search {
     best_costs_ = costs_;
     return true;
   }
-  /// Each tensor the other way. @return   one of these was better
+  /// Tries each tensor the other way. @return   whether one of these was better
   bool turn_each()
   {
     bool found = false;

@@ -29,7 +29,7 @@ namespace backend {
 ///     inline_task task{[=] { std::memset(to, 0, count); }};
 ///     task();
 ///
-/// The callable must not throw: it stands for a kernel, and a kernel has nobody to throw to; one that does ends the
+/// The callable must not throw: it stands for a kernel, whose exception nobody could catch. An exception ends the
 /// program. Cost: one indirect call to run, one to move.
 ///
 /// @threads   moves between threads like any value; never shared
@@ -74,7 +74,7 @@ class inline_task {
     if (actions_ != nullptr) actions_->run(storage_);
   }
 
-  /// Destroys the callable, so that what it captured is let go of now and not when the queue comes round.
+  /// Destroys the callable, so that its captures are released now and not when the slot of the queue is used again.
   void reset() noexcept
   {
     if (actions_ != nullptr) std::exchange(actions_, nullptr)->destroy(storage_);
@@ -109,26 +109,26 @@ class inline_task {
 
 /// The kinds of queued operations. The set is closed: each worker loop and each test schedule handles every kind.
 enum class operation_kind : std::uint8_t {
-  marker,  ///< nothing but a place in the queue; an unused slot holds one
+  marker,  ///< only a place in the queue; an unused slot holds a marker
   copy,
   fill,
   wait,
   launch,
 };
 
-/// One thing an agent was given to do.
+/// One operation that an agent was given.
 ///
 ///     copies.enqueue(operation::copying(to, from, size));
 ///
 /// Cost: 208 bytes in a queue; no heap.
 struct operation {
   operation_kind kind = operation_kind::marker;
-  std::byte value{};                ///< fill: what with
+  std::byte value{};                ///< fill: the byte to write
   std::byte* to = nullptr;          ///< copy, fill
   const std::byte* from = nullptr;  ///< copy
   bytes size;                       ///< copy, fill
-  event point;                      ///< wait: for what
-  std::uint8_t why = 0;             ///< wait: 1 + its cause, or 0 where nobody asks
+  event point;                      ///< wait: the event to wait for
+  std::uint8_t why = 0;             ///< wait: 1 + its cause, or 0 where the wait is not counted
   inline_task task;                 ///< launch
 
   [[nodiscard]] static operation copying(std::byte* to, const std::byte* from, bytes size) noexcept
@@ -149,7 +149,7 @@ struct operation {
     return {.kind = operation_kind::launch, .size = {}, .point = {}, .task = inline_task{std::forward<Callable>(work)}};
   }
 
-  /// Moves the bytes or calls the callable. A wait is the queue's business and does nothing here.
+  /// Moves the bytes or calls the callable. The queue does the waits: they do nothing here.
   void run() noexcept
   {
     if (kind == operation_kind::launch) task();
@@ -190,13 +190,13 @@ class wait_totals {
   std::array<entry, wait_causes> entries_;
 };
 
-/// How far one agent has come: the number of operations it finished. An event of value v is reached at v.
+/// The progress of one agent: the number of operations it finished. An event of value v is reached at v.
 ///
 ///     progress done;
 ///     std::jthread agent{[&] { done.advance(); }};
 ///     done.wait_for(1);  // sleeps until the agent has finished its first operation
 ///
-/// Sleeps on a condition variable and never spins: on two cores a spinning waiter takes the time of the one it waits
+/// Sleeps on a condition variable and never spins: on two cores a spinning waiter takes time from the thread it waits
 /// for. Cost: one load where the value is reached; else one sleep. No allocation.
 ///
 /// @threads   any
@@ -236,18 +236,18 @@ class progress {
   std::atomic<std::uint64_t> count_{0};
 };
 
-/// The progress of every agent of a backend. Outlives the workers, so that one may wait for another that is gone.
+/// The progress of every agent of a backend. Outlives the workers, so that one may wait for another that has ended.
 using progress_table = std::array<progress, max_agents>;
 
-/// One thread that does what it is given, in order.
+/// One thread that executes its operations in order.
 ///
 ///     agent_worker copies{agent::to_device, table, totals};
 ///     copies.enqueue(std::move(work));
 ///     table[index_of(agent::to_device)].wait_for(copies.given());
 ///
-/// A ring of 256 operations; an enqueue that finds it full waits for the oldest, and is counted. Waits name only what
-/// was given before, so a full ring always empties. Good for copies of chunks; poor for work of less than a few
-/// microseconds, which a wake-up costs.
+/// A ring of 256 operations; an enqueue that finds it full waits for the oldest, and is counted. A wait names only
+/// earlier operations, so a full ring always empties. Good for copies of chunks; poor for work of less than a few
+/// microseconds, which is the cost of a wake-up.
 /// Cost: one uncontended lock per operation on each side; no allocation after construction.
 /// A forked child has no such thread, and may not destroy the worker there: keep it in a process_owned.
 ///
@@ -256,8 +256,8 @@ class agent_worker {
  public:
   static constexpr std::size_t queue_length = 256;
 
-  /// @param self    whose progress this worker makes
-  /// @param table    where all agents keep theirs; outlives the worker
+  /// @param self     the agent of this worker
+  /// @param table    the progress of all agents; outlives the worker
   /// @param totals   of the waits that blocked; outlives the worker
   /// @throws device_error   the system gives no more threads
   agent_worker(agent self, progress_table& table, wait_totals& totals)
@@ -275,7 +275,7 @@ class agent_worker {
   agent_worker& operator=(const agent_worker&) = delete;
   ~agent_worker() { stop(); }
 
-  /// Gives the thread one more thing to do; waits where 256 are queued.
+  /// Gives the thread one more operation; waits where 256 are queued.
   void enqueue(operation&& work)
   {
     if (given_ - own_->count() >= queue_length) {
@@ -290,13 +290,13 @@ class agent_worker {
     arrived_.notify_one();
   }
 
-  /// How many operations it was given: the value of an event recorded now.
+  /// The number of operations that the worker was given: the value of an event recorded now.
   [[nodiscard]] std::uint64_t given() const noexcept { return given_; }
 
   /// How often `enqueue` had to wait.
   [[nodiscard]] std::uint64_t throttled() const noexcept { return throttled_.load(std::memory_order_relaxed); }
 
-  /// Finishes what is queued and ends the thread. Nothing may be given afterwards.
+  /// Finishes the queued operations and ends the thread. No operation may be enqueued afterwards.
   void stop() noexcept
   {
     if (!thread_.joinable()) return;
@@ -329,7 +329,7 @@ class agent_worker {
       source.wait_for(work.point.value, static_cast<wait_cause>(work.why - 1), *totals_);
   }
 
-  /// False when nothing is left and nothing will come.
+  /// False when the queue is empty and the worker is stopping.
   bool await(std::uint64_t next)
   {
     std::unique_lock lock{mutex_};

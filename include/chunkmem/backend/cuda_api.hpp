@@ -66,7 +66,7 @@ concept gives_cuda_memory =
       } noexcept -> std::same_as<int>;
     };
 
-/// Streams, events, and the work that goes to them.
+/// Streams, events, and the work on them.
 template <class Api>
 concept orders_cuda_work =
     requires(const Api& api, void* to, const void* from, std::size_t size, void* const* tos, const void* const* froms,
@@ -145,8 +145,8 @@ concept captures_cuda_graphs = requires(const Api& api, typename Api::stream_typ
 
 /// The few functions of the CUDA runtime that `backend::cuda_device` uses, as members of an object.
 ///
-/// Each returns the runtime's own number, 0 for success (`cudaError_t`). Results come through references, written only
-/// on success. `cuda_runtime` is the real one; tests have one on threads, which can fail at every call.
+/// Each returns the runtime's own error number, 0 for success (`cudaError_t`). Results come through references, written
+/// only on success. `cuda_runtime` is the real one; tests have one on threads, which can fail at every call.
 ///
 /// - count_devices, current_device: cudaGetDeviceCount, cudaGetDevice
 /// - open_context(context, device): cudaInitDevice, and the driver's cuDevicePrimaryCtxRetain: nothing becomes current
@@ -159,13 +159,13 @@ concept captures_cuda_graphs = requires(const Api& api, typename Api::stream_typ
 /// - allocate_pinned, free_pinned: cudaHostAlloc (portable), cudaFreeHost
 /// - place_of(place, kind, device): cudaPointerGetAttributes: 1 pinned memory of the host, 2 of a device, else neither
 /// - stream_priorities(least, greatest): cudaDeviceGetStreamPriorityRange
-/// - create_stream(stream, priority): cudaStreamCreateWithPriority, not blocking; without ties to the legacy stream
+/// - create_stream(stream, priority): cudaStreamCreateWithPriority, non-blocking: not ordered with the legacy stream
 /// - create_event: cudaEventCreateWithFlags, without timing
 /// - wait_event(stream, event): cudaStreamWaitEvent
 /// - copy, fill: cudaMemcpyAsync with cudaMemcpyDefault, cudaMemsetAsync
 /// - copy_batch: cudaMemcpyBatchAsync where the toolkit has it, else as many copies
 /// - launch_host(stream, work, argument): cudaLaunchHostFunc
-/// - last_error: cudaGetLastError: of a kernel launch; forgets errors that pass
+/// - last_error: cudaGetLastError: of a kernel launch; resets errors that are not sticky
 /// - begin_capture: cudaStreamBeginCapture, thread-local mode
 /// - end_capture, instantiate, launch_graph: cudaStreamEndCapture, cudaGraphInstantiate, cudaGraphLaunch
 ///
@@ -173,21 +173,22 @@ concept captures_cuda_graphs = requires(const Api& api, typename Api::stream_typ
 /// named:
 /// - An event is the work that its stream had when it was recorded last. A wait that was enqueued before keeps its
 ///   meaning. An event may be destroyed before it is reached: Event Management, cudaEventRecord and cudaEventDestroy.
-/// - A stream that does not block has no ties to the legacy stream: Stream synchronization behavior.
+/// - A non-blocking stream is not ordered with the legacy stream: Stream synchronization behavior.
 /// - A stream may be destroyed while it works: Stream Management, cudaStreamDestroy.
-/// - A host function calls nothing of the runtime. It is not called after an error of the context. Those of several
-///   streams may be serialised: Execution Control, cudaLaunchHostFunc.
-/// - Each call may return an error of work that was enqueued before it; one that passes is forgotten by who asks:
-///   Error Handling, cudaGetLastError. Which ones do not pass: Data types, enum cudaError.
-/// - A copy finds its direction in the addresses: Unified Addressing. The host may wait in one whose memory is not
+/// - A host function calls no function of the runtime. It is not called after an error of the context. Host functions
+///   of several streams may be serialised: Execution Control, cudaLaunchHostFunc.
+/// - Each call may return an error of work that was enqueued before it. Asking for an error that is not sticky resets
+///   it: Error Handling, cudaGetLastError. The sticky ones: Data types, enum cudaError.
+/// - A copy finds its direction in the addresses: Unified Addressing. The host may wait in a copy whose memory is not
 ///   pinned, and in any call where resources are short: API synchronization behavior.
 /// - Copies of a batch are in no order, and their sources are read in the order of the stream: Memory Management,
 ///   cudaMemcpyBatchAsync. A capture takes no batch: cuda.core, utils.copy_batch.
-/// - Memory of a pool belongs to the stream that asked for it until that stream has come so far. What is freed stays
-///   in the pool up to its release threshold: CUDA Programming Guide, Stream-Ordered Memory Allocator.
-/// - A capture in thread-local mode ends on its thread. One that was broken gives no graph: Stream Management,
+/// - Memory of a pool may be used by other streams only after the allocation in the order of its stream. Freed memory
+///   stays in the pool up to its release threshold: CUDA Programming Guide, Stream-Ordered Memory Allocator.
+/// - A capture in thread-local mode ends on its thread. An invalidated capture gives no graph: Stream Management,
 ///   cudaStreamBeginCapture and cudaStreamEndCapture. One thread at a time uses a graph: Graph object thread safety.
-/// - A graph that runs is freed once it is done: CUDA Driver API 13.0, Graph Management, cuGraphExecDestroy.
+/// - A graph that is destroyed while it runs is freed afterwards: CUDA Driver API 13.0, Graph Management,
+///   cuGraphExecDestroy.
 /// - A program of CUDA 12 or 13 runs on drivers from 525 or 580 on: CUDA Compatibility, Minor Version Compatibility.
 ///
 /// `name_of(code)` is the runtime's name of a code, such as "cudaErrorIllegalAddress".
@@ -204,15 +205,15 @@ namespace backend {
 /// The kinds of error numbers of the CUDA runtime, by what the caller can do next.
 enum class cuda_fault : std::uint8_t {
   none,
-  passing,       ///< this call did nothing; the next one may work
-  memory,        ///< the same, for want of memory
-  no_gpu,        ///< no device that the driver shows
-  unavailable,   ///< a device that is not ready, or somebody else's
+  passing,       ///< not sticky: this call did nothing; the next one may work
+  memory,        ///< the same, for lack of memory
+  no_gpu,        ///< the driver shows no device
+  unavailable,   ///< the device is not ready, or another process has it
   old_driver,    ///< no driver, or one that is older than the runtime
   mixed_driver,  ///< parts of the driver that do not belong together
   no_code,       ///< the program has no code for this device
   new_code,      ///< the program's code is newer than the driver
-  unloading,     ///< the program is ending, and the runtime is gone already
+  unloading,     ///< the program is ending, and the runtime is already unloaded
   sticky,        ///< every later call fails too, until the process starts again
 };
 
@@ -229,9 +230,9 @@ inline constexpr cuda_error_range known_cuda_errors[] = {
     {65, 69},   {98, 98},   {100, 103}, {127, 127}, {200, 201}, {205, 226}, {300, 304}, {400, 402},
     {500, 500}, {600, 600}, {700, 705}, {708, 721}, {800, 812}, {900, 915}, {999, 999}, {10000, 10000}};
 
-/// Those that CUDA documents as the end of a process, and those after which nobody can say what is still true: memory
-/// and links that lost bits (214, 220), a context that is gone (709, 810), an assertion of a kernel (710), a wait that
-/// gave up (909), errors that the runtime itself has no word for (999, 10000).
+/// Errors that CUDA documents as the end of a process, and errors after which the state is unknown: memory and links
+/// that lost bits (214, 220), a destroyed context (709, 810), an assertion of a kernel (710), a wait that timed out
+/// (909), errors without a name in the runtime (999, 10000).
 inline constexpr int sticky_cuda_errors[] = {214, 220, 226, 700, 702, 709, 710, 714, 715,  716,
                                              717, 718, 719, 721, 810, 909, 911, 999, 10000};
 
@@ -244,8 +245,8 @@ inline constexpr int sticky_cuda_errors[] = {214, 220, 226, 700, 702, 709, 710, 
   return false;
 }
 
-/// Whether the process has to start again. A number that CUDA 13.0 does not know counts as one: better stop than guess.
-/// Source: the comments of `enum cudaError` in CUDA 13.0, driver_types.h. Cost: some 40 compares; asked only after
+/// Whether the process has to start again. A number that CUDA 13.0 does not know counts as sticky: better stop than
+/// guess. Source: the comments of `enum cudaError` in CUDA 13.0, driver_types.h. Cost: some 40 compares, only after
 /// errors.
 [[nodiscard]] constexpr bool is_sticky_cuda_error(int number) noexcept
 {
@@ -290,7 +291,7 @@ inline constexpr int sticky_cuda_errors[] = {214, 220, 226, 700, 702, 709, 710, 
   }
 }
 
-/// True where no call after this one can work.
+/// True where no later call can work.
 [[nodiscard]] constexpr bool ends_cuda(cuda_fault fault) noexcept
 {
   return fault == cuda_fault::sticky || fault == cuda_fault::unloading;

@@ -28,10 +28,11 @@
 namespace chunkmem::inline v0 {
 namespace backend {
 
-/// Work that `cuda_device` wrote down, ready to be done any number of times: `device.launch(graph)`.
+/// Work that `cuda_device` captured, to be launched any number of times: `device.launch(graph)`.
 ///
-/// May be destroyed while it runs: the runtime keeps it until then. May outlive its device, but is good for nothing
-/// then. Empty when made without a device, and after a move. Cost: one allocation of the runtime; none to move.
+/// May be destroyed while it runs: the runtime keeps it until it is done. May outlive its device, but cannot be
+/// launched then. Empty when made without a device, and after a move. Cost: one allocation of the runtime; none to
+/// move.
 ///
 /// @threads   those of its device: one caller at a time for both
 template <cuda_api Api>
@@ -70,17 +71,17 @@ class cuda_graph {
   executable_type executable_{};
 };
 
-/// Which GPU, and what its two tiers may hold.
+/// Which GPU, and the capacities of its two tiers.
 ///
 ///     cuda_device<cuda_runtime> memory{{.device = 1, .host_capacity = 100_GiB}};  // all that is free on device 1
 struct cuda_device_options {
   int device = 0;                            ///< which of the devices that the runtime shows
-  bytes device_capacity{};                   ///< 0: what is free at the start, less `headroom`
-  bytes host_capacity{};                     ///< what the host tier may hold; all of it is pinned
+  bytes device_capacity{};                   ///< 0: the bytes that are free at the start, less `headroom`
+  bytes host_capacity{};                     ///< of the host tier; all of it is pinned
   bytes headroom{std::uint64_t{512} << 20};  ///< left to others where device_capacity is 0
-  /// Of the streams for copies and of those that `adopt()` makes, on which ranks gather and add; nothing: the highest
-  /// of the device. Compute waits for what they do, so their kernels go first. Copies between host and device go to
-  /// engines of their own and have no priority (CUDA Runtime API, Stream Management, cudaStreamCreateWithPriority).
+  /// Priority of the streams for copies and of those that `adopt()` makes, on which ranks gather and sum; none: the
+  /// highest of the device. Compute waits for their kernels, so these go first. Copies between host and device go to
+  /// copy engines and have no priority (CUDA Runtime API, Stream Management, cudaStreamCreateWithPriority).
   std::optional<int> copy_priority{};
 };
 
@@ -90,15 +91,14 @@ struct cuda_device_options {
 ///     manager<cuda_device<cuda_runtime>> m{memory};
 ///
 /// Includes no header of CUDA: the runtime's functions come from `Api`, which is `cuda_runtime` in programs and a
-/// device on threads in tests. Memory that is not from here, such as a tensor of a framework, may be copied and filled
-/// too.
+/// device on threads in tests. Memory from elsewhere, such as a tensor of a framework, may be copied and filled too.
 ///
-/// Every failure is a `device_error` with the runtime's number and the count of the call, or `out_of_memory`. One that
-/// passes leaves everything as it was, and order recovers (see cuda_order). After one that does not pass, or where
-/// order is lost, the backend refuses everything with this first cause; after an error that ends CUDA it makes no call
-/// any more, not even to free: what is left goes with the process. The calling thread's device is changed only inside
-/// of a call, and is as before after it; no context is made on another device than the backend's. Cost: nothing is
-/// allocated, on the host or the device, after construction but by `allocate`, `adopt` and captures.
+/// Every failure is a `device_error` with the runtime's number and the count of the call, or `out_of_memory`. An error
+/// that is not sticky leaves everything as it was, and order recovers (see cuda_order). After a sticky error, or where
+/// order is lost, the backend refuses every call with this first cause. After an error that ends CUDA it makes no
+/// further call of the runtime, not even to free: the rest ends with the process. The calling thread's device is
+/// changed only inside of a call, and is restored after it; no context is made on another device than the backend's.
+/// Cost: after construction only `allocate`, `adopt` and captures allocate, on the host or the device.
 ///
 /// @threads   one caller at a time, from any thread
 template <cuda_api Api>
@@ -115,13 +115,13 @@ class cuda_device {
   /// @throws config_error   no such device, or the headroom leaves nothing
   /// @throws device_error   no GPU, or the runtime failed; everything that was made is destroyed
   explicit cuda_device(const cuda_device_options& options) : cuda_device{options, memory_sources{}} {}
-  template <std::convertible_to<Api> Given>  // so that `{}` behind the options is no Api
+  template <std::convertible_to<Api> Given>  // so that `{}` after the options is no Api
   cuda_device(const cuda_device_options& options, Given api)
       : cuda_device{options, memory_sources{}, Api{std::move(api)}}
   {
   }
-  /// On memory of the user's, for one tier or both. The capacity of a slab is all of it where the options name none.
-  /// @throws config_error   also: it is no memory of its tier, or has less than the capacity
+  /// On the user's own memory, for one tier or both. The capacity of a slab is all of it where the options name none.
+  /// @throws config_error   also: memory of the wrong kind for its tier, or less than the capacity
   cuda_device(const cuda_device_options& options, const memory_sources& given, Api api = {})
       : session_{std::make_shared<cuda_session<Api>>(std::move(api))}, device_{require_device(options.device)}
   {
@@ -140,10 +140,10 @@ class cuda_device {
   cuda_device(const cuda_device&) = delete;
   cuda_device& operator=(const cuda_device&) = delete;
 
-  /// Finishes what is queued, then gives everything back. What cannot be finished stays with the process. Where groups
-  /// of ranks have work on the streams, it waits for no longer than their deadline. Where that work does not end then,
-  /// it is named on the standard error: a slab, or what came from a pool or resource of the user's, may still be
-  /// written. Such memory may not be used or freed any more: end the process.
+  /// Finishes queued work, then frees everything. Memory with work that cannot be finished stays with the process.
+  /// Where groups of ranks have work on the streams, the destructor waits no longer than their deadline. Where that
+  /// work does not end, a message on the standard error names the memory: the user's slab, or memory from the user's
+  /// pool or resource, may still be written. Such memory may not be used or freed any more: end the process.
   ~cuda_device()
   {
     streams_->leave_capture();
@@ -153,7 +153,7 @@ class cuda_device {
       name_what_stays();
     groups_->close();
     typename cuda_session<Api>::visit here;
-    (void)session_->enter_home(here);  // once for all, else each of some thousand calls has to
+    (void)session_->enter_home(here);  // once, instead of in each of some thousand calls
     work_.reset();
     streams_.reset();
     memory_.reset();
@@ -161,9 +161,9 @@ class cuda_device {
   }
 
   [[nodiscard]] bytes capacity(tier where) const noexcept { return memory_->ledger().capacity(where); }
-  /// Bytes of the device that others use: contexts, libraries, other programs. A slab of the user's is not among them,
-  /// nor is what a pool of the user's keeps, whoever uses that. What a resource keeps beside what it gave is. The
-  /// answer is a call of the runtime, which may wait. While a graph is being captured, the last answer is given.
+  /// Bytes of the device that others use: contexts, libraries, other programs. The user's slab and all memory that the
+  /// user's pool keeps do not count; memory that a resource keeps in addition to what it gave does. The call asks the
+  /// runtime, which may wait. While a graph is being captured, the last answer is returned.
   /// @throws device_error
   [[nodiscard]] bytes other_bytes()
   {
@@ -177,7 +177,7 @@ class cuda_device {
     return others_ = bytes{used > ours ? used - ours : 0};
   }
 
-  /// Gives the device tier what is free now, less `headroom`: after libraries have taken the memory that they keep.
+  /// Gives the device tier the bytes that are free now, less `headroom`: after libraries have taken their memory.
   ///
   ///     const bytes before = memory.other_bytes();
   ///     warm_up(memory);                // the first product of cuBLASLt, the first sums of NCCL, each kernel once
@@ -185,8 +185,8 @@ class cuda_device {
   ///
   /// A library takes memory with its first call, and the runtime with the first launch of a kernel (CUDA C++
   /// Programming Guide, Lazy Loading; NCCL, Environment Variables, NCCL_RUNTIME_CONNECT): a constant cannot know it.
-  /// @pre   no manager was made on this yet
-  /// @throws usage_error    memory of the device tier is allocated or the user's, or a graph is being captured
+  /// @pre   no manager uses this backend yet
+  /// @throws usage_error    the device tier has allocations, or is the user's memory, or a graph is being captured
   /// @throws config_error   the headroom leaves nothing; the capacity is as before
   void resize_to_free(bytes headroom)
   {
@@ -199,7 +199,7 @@ class cuda_device {
   }
 
   /// @throws usage_error     size is 0, there is no such tier, or a graph is being captured
-  /// @throws out_of_memory   past the capacity, or the system has no more; nothing was changed
+  /// @throws out_of_memory   above the capacity, or the system has no more; nothing was changed
   /// @throws device_error    nothing was changed
   [[nodiscard]] std::byte* allocate(tier where, bytes size)
   {
@@ -210,8 +210,8 @@ class cuda_device {
     return memory_->allocate(where, size, streams_->own());
   }
 
-  /// Finishes all queued work first, since some of it may touch this memory; then gives it back. Null is ignored; what
-  /// was never allocated is counted and left alone. While capturing, releasing is refused and counted.
+  /// Finishes all queued work first, since some of it may touch this memory; then frees the memory. Null is ignored; an
+  /// address that was never allocated is counted and left alone. While capturing, a release is refused and counted.
   void release(tier where, std::byte* place) noexcept
   {
     if (place == nullptr) return;
@@ -226,7 +226,8 @@ class cuda_device {
   void copy(std::byte* to, const std::byte* from, bytes size) { copy(to, from, size, agent::host); }
   void fill(std::byte* to, std::byte value, bytes size) { fill(to, value, size, agent::host); }
 
-  /// The two ranges may not overlap. Between memory of the host tier, the calling thread copies by itself.
+  /// Copies bytes; the two ranges may not overlap. Between memory of the host tier, the calling thread copies by
+  /// itself.
   /// @throws usage_error    unknown agent, a null address, or of the host while capturing; nothing was enqueued
   /// @throws device_error   nothing was enqueued
   void copy(std::byte* to, const std::byte* from, bytes size, agent stream)
@@ -235,23 +236,23 @@ class cuda_device {
     work_->copy({&one, 1}, stream);
   }
 
-  /// Many copies with one call of the runtime for each 64, in no order among themselves: none may touch what another
-  /// writes. While capturing, one call for each, since the runtime captures no batches. All sources have to stay until
-  /// the copies are done, also those in memory that is not pinned.
+  /// Makes many copies with one call of the runtime for each 64, in no order among themselves: no copy may touch bytes
+  /// that another one writes. While capturing, each copy is a call, since the runtime captures no batches. All sources
+  /// have to stay until the copies are done, also those in memory that is not pinned.
   /// @throws usage_error    as copy; nothing was enqueued
-  /// @throws device_error   some may have been enqueued; to give all of them again is harmless
+  /// @throws device_error   some may have been enqueued; enqueueing all of them again is harmless
   void copy_batch(std::span<const copy_range> copies, agent stream) { work_->copy(copies, stream); }
 
-  /// Memory that is not from here counts as the host's for `agent::host`, and as the device's for all others.
+  /// Memory from elsewhere counts as the host's for `agent::host`, and as the device's for all others.
   /// @throws usage_error    as copy; and for memory of the host while capturing
   /// @throws device_error   nothing was enqueued
   void fill(std::byte* to, std::byte value, bytes size, agent stream) { work_->fill(to, value, size, stream); }
 
   /// `work(stream)` is called now, to enqueue kernels, with the device current: best one kernel, so that a refusal
-  /// means that nothing was enqueued. `work()` runs on the agent, on a thread of the runtime, which it may not call; it
-  /// must not throw, and has at most 128 bytes.
+  /// means that nothing was enqueued. `work()` runs on the agent, on a thread of the runtime; it may not call the
+  /// runtime, must not throw, and has at most 128 bytes.
   /// @throws usage_error    unknown agent; while capturing: of the host, or `work()`
-  /// @throws device_error   refused; nothing was enqueued
+  /// @throws device_error   the runtime refused the launch; nothing was enqueued
   template <class Callable>
   void launch(agent stream, Callable&& work)
   {
@@ -273,22 +274,23 @@ class cuda_device {
   }
 
   /// @see stream_backend, cuda_streams
-  /// @throws comm_error   a wait of the calling thread during which the groups of ranks ended: what their operations
-  ///   should have moved is not there
+  /// @throws comm_error   the groups of ranks ended during a wait of the calling thread: the bytes of their operations
+  ///   did not arrive
   [[nodiscard]] event record(agent stream) { return streams_->record(stream); }
   void wait(agent stream, event point) { streams_->wait(stream, point); }
-  /// Whether a wait of the host for this event would end at once. For waits with a deadline; no decision asks.
+  /// Whether a wait of the host for this event would return immediately. For waits with a deadline; no decision asks.
   /// @throws as wait
   [[nodiscard]] bool is_reached(event point) { return streams_->is_reached(point); }
 
-  /// One more agent, with a new stream or with the caller's: one made on this device, which outlives the backend.
+  /// One more agent, with a new stream or with the caller's, which was made on this device and outlives the backend.
   /// @throws usage_error    `max_agents` are in use, no stream was given, or a graph is being captured
   /// @throws device_error   the runtime gives no stream, or refuses the given one; nothing was changed
   agent adopt() { return adopt_stream(nullptr); }
   agent adopt(stream_type stream)
   {
     if (stream == stream_type{})
-      throw usage_error{"a default stream cannot be adopted: whose it is depends on who asks (make a stream)"};
+      throw usage_error{
+          "a default stream cannot be adopted: it depends on the calling thread and its device (make a stream)"};
     return adopt_stream(&stream);
   }
   [[nodiscard]] std::size_t agents() const noexcept { return streams_->agents(); }
@@ -296,7 +298,7 @@ class cuda_device {
   /// For kernels enqueued past `launch`: events cover these too. @throws usage_error   unknown agent
   [[nodiscard]] stream_type stream(agent on_stream) const { return streams_->stream(on_stream); }
 
-  /// From here to `end_capture`, work of streams is written down and not done. @see graph_backend
+  /// From here to `end_capture`, work of streams is captured and not done. @see graph_backend
   /// @throws usage_error    a capture has begun already
   /// @throws device_error   no capture has begun
   void begin_capture()
@@ -309,7 +311,7 @@ class cuda_device {
   [[nodiscard]] bool is_capturing() const noexcept { return streams_->is_capturing(); }
 
   /// @throws usage_error    no capture has begun on this thread
-  /// @throws device_error   what was written down is lost, and so is the backend
+  /// @throws device_error   the captured work is lost, and so is the backend
   [[nodiscard]] graph_type end_capture()
   {
     typename Api::graph_type graph = streams_->end_capture();
@@ -333,9 +335,9 @@ class cuda_device {
     streams_->launch(graph.executable());
   }
 
-  /// The groups of ranks that have operations on these streams: a communicator joins with its first one. Where groups
-  /// failed and have ended, their operations leave the streams first.
-  /// @throws device_error   one does not
+  /// The groups of ranks that have operations on these streams: a communicator joins with its first operation. Where
+  /// groups failed and have ended, their operations leave the streams first.
+  /// @throws device_error   an operation does not leave its stream
   [[nodiscard]] const std::shared_ptr<peer_groups>& groups()
   {
     streams_->drain_peers();
@@ -350,17 +352,17 @@ class cuda_device {
   }
   [[nodiscard]] std::uint64_t throttled() const noexcept { return streams_->throttled(); }
 
-  /// What of the process's environment slows this backend down, as it was when the backend was made: a sentence each.
+  /// The settings of the environment that slow this backend down, as of its construction: a sentence each.
   ///
   ///     for (const std::string& each : memory.findings({.streams = 6, .are_ranks = true})) std::cerr << each << '\n';
   ///
-  /// @param others   streams of the user and of libraries, which nobody here can count, and whether there are ranks
+  /// @param others   streams of the user and of libraries, which the backend cannot count, and whether there are ranks
   [[nodiscard]] std::vector<std::string> findings(const cuda_environment::neighbours& others = {}) const
   {
     return environment_.findings(streams_->agents(), others);
   }
 
-  /// Everything is refused, and any operation throws why.
+  /// Whether the backend is lost: every operation throws the first cause.
   [[nodiscard]] bool is_lost() const noexcept { return session_->is_lost(); }
 
   /// Calls of the runtime; of these, how many may have blocked the caller, and how many make memory, streams, events,
@@ -372,11 +374,11 @@ class cuda_device {
   [[nodiscard]] std::uint64_t recoveries() const noexcept { return session_->recoveries(); }
 
  private:
-  /// On the standard error: a destructor has no other way, and whoever looks for the memory should find it.
+  /// Prints to the standard error: a destructor cannot throw, and the memory's owner should find the cause.
   void name_what_stays() const noexcept
   {
     error_text text;
-    text << "chunkmem: a backend ended beside an operation that does not end: ";
+    text << "chunkmem: a backend was destroyed, and an operation on its streams does not end: ";
     memory_->tell_what_stays(text);
     text << ". End the process. " << session_->failure().what();
     std::fprintf(stderr, "%s\n", text.c_str());

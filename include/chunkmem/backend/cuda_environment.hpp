@@ -14,7 +14,7 @@
 namespace chunkmem::inline v0 {
 namespace backend {
 
-/// What the process tells the CUDA runtime by variables of the environment, and what of it slows a backend down.
+/// The environment variables of the CUDA runtime, and which of their values slow a backend down.
 ///
 ///     for (const std::string& each : memory.findings({.streams = 2})) std::cerr << each << '\n';
 ///
@@ -22,7 +22,7 @@ namespace backend {
 /// Guide, CUDA Environment Variables, and Lazy Loading.
 class cuda_environment {
  public:
-  /// Queues from the host to a device where nobody says how many.
+  /// Queues from the host to a device where the variable is not set.
   static constexpr std::uint32_t usual_connections = 8;
   static constexpr std::uint32_t most_connections = 32;
 
@@ -31,13 +31,13 @@ class cuda_environment {
       : connections_{text_of(connections)}, loading_{text_of(loading)}
   {
   }
-  /// That of this process. @pre   no other thread changes the environment meanwhile
+  /// The environment of this process. @pre   no other thread changes the environment meanwhile
   [[nodiscard]] static cuda_environment of_process()
   {
     return {std::getenv("CUDA_DEVICE_MAX_CONNECTIONS"), std::getenv("CUDA_MODULE_LOADING")};
   }
 
-  /// 0: the text is no number that the runtime takes.
+  /// The number of queues; 0: the text is not a number that the runtime accepts.
   [[nodiscard]] std::uint32_t connections() const noexcept
   {
     if (connections_.empty()) return usual_connections;
@@ -47,22 +47,23 @@ class cuda_environment {
     return read.ec == std::errc{} && read.ptr == end && number <= most_connections ? number : 0;
   }
 
-  /// What has streams or waits on the device beside a backend, which knows only its own.
+  /// Streams and waits on the device that are not the backend's own.
   struct neighbours {
     std::size_t streams = 0;  ///< of the user, and of libraries: NCCL makes two for each group
     bool are_ranks = false;   ///< kernels of this process wait for those of other ranks
   };
 
-  /// What should be mended before the next start, a sentence each. None of it is an error.
+  /// Settings that should be changed before the next start, a sentence each. None of them is an error.
   /// @param streams   of the backend
   [[nodiscard]] std::vector<std::string> findings(std::size_t streams, const neighbours& others) const
   {
     std::vector<std::string> found;
     const std::size_t all = streams + others.streams;
     if (connections() == 0) {
-      found.push_back("CUDA_DEVICE_MAX_CONNECTIONS is '" + connections_ +
-                      "', and no number from 1 to 32: nobody knows how many streams run beside each other (set it to "
-                      "32, or not at all)");
+      found.push_back(
+          "CUDA_DEVICE_MAX_CONNECTIONS is '" + connections_ +
+          "', which is no number from 1 to 32: the number of streams that run at the same time is unknown (set it to "
+          "32, or not at all)");
     } else if (connections() < all && connections() < most_connections) {
       found.push_back("CUDA_DEVICE_MAX_CONNECTIONS is " +
                       (connections_.empty() ? "not set, which means 8" : std::to_string(connections())) +

@@ -19,7 +19,7 @@
 namespace chunkmem::inline v0 {
 namespace backend {
 
-/// Where the two tiers of a CUDA backend take their memory from.
+/// The memory sources of the two tiers of a CUDA backend.
 ///
 ///     const cuda_memory_sources<Api> given{.device = cuda_memory_source<Api>::slab(place, 20_GiB)};
 template <cuda_api Api>
@@ -34,10 +34,10 @@ struct cuda_memory_sources {
 ///     std::byte* const place = memory.allocate(tier::device, 64_MiB, own);
 ///     memory.release(tier::device, place, own);
 ///
-/// Budgets are kept by the ledger, in bytes asked for; the limit of a pool of our own lies above, since it rounds.
-/// Nothing of it goes back to the system before the end, so the same arena may be taken again at no cost. Where the
-/// device has no pools, plain memory of the device takes their place. Memory that is the user's has to be of the tier's
-/// kind. Cost: a call or two of the runtime, and one wait for the own stream; for set-up.
+/// The ledger keeps the budgets, in requested bytes; the limit of the backend's own pool is larger, since a pool
+/// rounds. The pool returns no memory to the system before its end, so the same arena may be allocated again at no
+/// cost. Where the device has no pools, plain device memory takes their place. The user's memory has to be of the
+/// tier's kind. Cost: a call or two of the runtime, and one wait for the own stream; for set-up.
 ///
 /// @pre   the backend's device is current where this is made, and in `allocate`
 /// @threads   one caller at a time
@@ -47,7 +47,8 @@ class cuda_memory {
   using stream_type = typename Api::stream_type;
   using source = cuda_memory_source<Api>;
 
-  /// @throws device_error   the runtime gives no pool   @throws config_error   what was given is no memory of its tier
+  /// @throws device_error   the runtime gives no pool   @throws config_error   the given memory is not of its tier's
+  ///   kind
   cuda_memory(cuda_session<Api>& session, int ordinal, bytes device_capacity, bytes host_capacity,
               const cuda_memory_sources<Api>& given = {})
       : session_{&session}, device_{ordinal}, ledger_{device_capacity, host_capacity}
@@ -64,21 +65,21 @@ class cuda_memory {
   cuda_memory(const cuda_memory&) = delete;
   cuda_memory& operator=(const cuda_memory&) = delete;
 
-  /// Destroys the pool that was made here. What `give_all_back` was not called for stays with the process.
+  /// Destroys the backend's own pool. Without a call of `give_all_back`, allocations stay with the process.
   ~cuda_memory()
   {
     if (pool_ != typename Api::pool_type{})
       (void)session_->attempt("cudaMemPoolDestroy", [&](const Api& api) { return api.destroy_pool(pool_); });
   }
 
-  /// The capacity of a tier on memory of the user's: `asked`, or all of a slab where that is 0.
-  /// @throws config_error   the slab has less, or nobody says how much may be taken from a pool or a resource
+  /// The capacity of a tier on the user's memory: `asked`, or all of a slab where that is 0.
+  /// @throws config_error   the slab has less, or the capacity on a pool or a resource is 0
   [[nodiscard]] static bytes capacity_on(const source& given, tier where, bytes asked)
   {
     if (given.what() == source::kind::own || (given.what() != source::kind::slab && asked != bytes{})) return asked;
     if (given.what() != source::kind::slab) {
       throw config_error{error_text{} << "chunkmem: memory for the " << name_of(where)
-                                      << " tier is to come from a pool or a resource, and nobody says how much (set "
+                                      << " tier is to come from a pool or a resource, and its capacity is 0 (set "
                                       << (where == tier::device ? "device_capacity)" : "host_capacity)")};
     }
     if (asked <= given.size()) return asked != bytes{} ? asked : given.size();
@@ -89,8 +90,8 @@ class cuda_memory {
 
   [[nodiscard]] const tier_ledger& ledger() const noexcept { return ledger_; }
 
-  /// Bytes of the device that are no memory of others: a slab, all that a pool keeps, which also rounds, or what is in
-  /// use of a resource or where there are no pools. @throws device_error
+  /// Bytes of the device that this backend holds: a slab; all that a pool keeps, rounding included; or the allocated
+  /// bytes of a resource, or of a device without pools. @throws device_error
   [[nodiscard]] std::uint64_t held_on_device()
   {
     const source& from = given_[tier::device];
@@ -102,7 +103,7 @@ class cuda_memory {
     return held;
   }
 
-  /// What is not given back where work on it does not end, and what its owner has to heed. @pre nothing was given back
+  /// Names the memory that is not freed because work on it does not end, with advice. @pre nothing was given back
   void tell_what_stays(error_text& into) const noexcept
   {
     std::string_view joint;
@@ -123,18 +124,18 @@ class cuda_memory {
     if (joint.empty()) into << "no memory is held";
   }
 
-  /// An empty pool takes the place of the one that was made here, so that what that one kept is free.
+  /// Replaces the backend's own pool by an empty one, so that the memory it kept is free.
   /// @pre   the own stream has no work
   /// @throws usage_error    memory of the device is allocated, or comes from memory of the user's; nothing was changed
   /// @throws device_error   the runtime gives no pool; nothing was changed
   void renew_pool()
   {
     if (given_[tier::device].what() != source::kind::own)
-      throw usage_error{"the device tier lies on memory of the user's: its capacity is what the options said"};
+      throw usage_error{"the device tier lies on the user's memory: its capacity is that of the options"};
     if (ledger_.live(tier::device) != bytes{})
       throw usage_error{error_text{} << "chunkmem: the capacity of the device tier cannot change, and "
                                      << ledger_.live(tier::device).count()
-                                     << " B of it are allocated (do it before a manager uses the backend)"};
+                                     << " B of it are allocated (call this before a manager uses the backend)"};
     session_->count_allocation();
     typename Api::pool_type fresh{};
     session_->require("cudaMemPoolCreate", [&](const Api& api) { return api.create_pool(fresh, device_, 0); });
@@ -145,7 +146,7 @@ class cuda_memory {
   /// @pre   renew_pool
   void resize_device(bytes capacity) noexcept { ledger_.resize(tier::device, capacity); }
 
-  /// True where all of these bytes are memory of this tier from here.
+  /// True where all of these bytes were allocated here, on this tier.
   [[nodiscard]] bool holds(tier where, const std::byte* place, bytes size) const noexcept
   {
     const tier_ledger::allocation* const found = ledger_.holding(place, size);
@@ -154,7 +155,7 @@ class cuda_memory {
 
   /// @param own   a stream of the calling thread, finished before the memory is used
   /// @throws usage_error     size is 0, or there is no such tier
-  /// @throws out_of_memory   past the capacity, or the system or the source has no more; nothing was changed
+  /// @throws out_of_memory   above the capacity, or the system or the source has no more; nothing was changed
   /// @throws device_error    the runtime failed otherwise; nothing was changed, or the session is lost. Or a resource
   ///   threw an exception of its own, other than std::bad_alloc: its text is in the error
   /// @throws config_error    a pool or resource gives no memory of this tier
@@ -164,10 +165,10 @@ class cuda_memory {
     void* const fresh = take(where, size, own);
     if (reinterpret_cast<std::uintptr_t>(fresh) % tensor_alignment.count() != 0) {
       free({.where = where, .place = static_cast<std::byte*>(fresh), .size = size}, own);
-      throw device_error{error_text{} << "chunkmem: memory on the " << name_of(where)
-                                      << " tier was given that is not aligned to " << tensor_alignment.count() << " B ("
+      throw device_error{error_text{} << "chunkmem: memory on the " << name_of(where) << " tier is not aligned to "
+                                      << tensor_alignment.count() << " B ("
                                       << (given_[where].what() == source::kind::resource
-                                              ? "the resource has to heed the alignment)"
+                                              ? "make the resource respect the alignment)"
                                               : "report this)")};
     }
     ledger_.add(where, static_cast<std::byte*>(fresh), size);
@@ -177,7 +178,7 @@ class cuda_memory {
     return static_cast<std::byte*>(fresh);
   }
 
-  /// Null is ignored, and what is not from here is counted and left alone.
+  /// Null is ignored; an address that was not allocated here is counted and left alone.
   /// @pre   all work that touches it is over
   void release(tier where, std::byte* place, stream_type own) noexcept
   {
@@ -192,7 +193,7 @@ class cuda_memory {
   }
 
  private:
-  /// 0, which is none, where no device has that much.
+  /// The limit of a pool; 0, which means none, where no device has that much.
   [[nodiscard]] static std::size_t limit_for(std::uint64_t capacity) noexcept
   {
     constexpr std::uint64_t grain = std::uint64_t{32} << 20;  // pools grow in pieces; two more for what rounding takes
@@ -256,7 +257,7 @@ class cuda_memory {
                                     << " (if it has no more, make the capacity smaller)"};
   }
 
-  /// The first gap that is large enough: at the beginning, or behind something. Null is never the answer.
+  /// The first gap that is large enough: at the beginning, or after an allocation. Never null.
   [[nodiscard]] void* room_in_slab(tier where, bytes size) const
   {
     const std::uint64_t grain = tensor_alignment.count();
@@ -279,8 +280,8 @@ class cuda_memory {
     return given_[where].place() + (best - start);
   }
 
-  /// Its first and its last byte have to be of the tier's kind; what lies between them is not looked at (CUDA Runtime
-  /// API, Unified Addressing, cudaPointerGetAttributes).
+  /// Checks that the first and the last byte are of the tier's kind, not those between (CUDA Runtime API, Unified
+  /// Addressing, cudaPointerGetAttributes).
   void require_kind(tier where, const std::byte* place, bytes size)
   {
     int kind = 0;
@@ -312,9 +313,8 @@ class cuda_memory {
     return std::uint64_t{reinterpret_cast<std::uintptr_t>(place)};
   }
 
-  /// Tries again where it failed: a second free of the same address is an error and no harm. In a pool of the user's
-  /// somebody else may have the address by then, since a call that answers with an error of earlier work may have freed
-  /// it: no second try there.
+  /// Tries again where it failed: a second free of the same address is a harmless error. Not in the user's pool: a call
+  /// that returns an error of earlier work may have freed the address, which another allocation may have by then.
   void free(const tier_ledger::allocation& it, stream_type own) noexcept
   {
     const source& from = given_[it.where];
@@ -330,10 +330,10 @@ class cuda_memory {
   void give_to_resource(const source& to, const tier_ledger::allocation& it, stream_type own) noexcept
   {
     typename cuda_session<Api>::visit here;
-    if (!session_->may_call() || session_->enter(device_, here) != 0) return;  // it stays with the process
+    if (!session_->may_call() || session_->enter(device_, here) != 0) return;  // the memory stays with the process
     try {
       to.deallocate(it.place, it.size.count(), own);
-    } catch (...) {  // a destructor has nobody to tell
+    } catch (...) {  // a destructor cannot throw
     }
     session_->leave(here);
   }

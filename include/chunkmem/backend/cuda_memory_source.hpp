@@ -12,13 +12,13 @@
 
 namespace chunkmem::inline v0 {
 
-/// Memory resources that a CUDA backend can take memory from, in the order of a stream or at once.
+/// Memory resources that a CUDA backend can take memory from, stream-ordered or synchronous.
 ///
-/// Four forms are taken, the first one that is there: `allocate(stream, size, alignment)`, `allocate_async(size,
-/// alignment, stream)`, `allocate_sync(size, alignment)`, `allocate(size, alignment)`, each with its `deallocate`. They
-/// are those of `cuda::mr`, whose names differ between versions of CCCL, and of `std::pmr`; no header of them is
-/// needed. A stream is given as a `cudaStream_t`, which a `cuda::stream_ref` is made from. Memory that cannot be given
-/// is an exception: `std::bad_alloc`, or one of its own.
+/// Four forms are accepted, and the first that exists is used: `allocate(stream, size, alignment)`,
+/// `allocate_async(size, alignment, stream)`, `allocate_sync(size, alignment)`, `allocate(size, alignment)`, each with
+/// its `deallocate`. They are those of `cuda::mr`, whose names differ between versions of CCCL, and of `std::pmr`; no
+/// header of them is needed. The stream is a `cudaStream_t`, from which a `cuda::stream_ref` is made. A failed
+/// allocation throws `std::bad_alloc`, or an exception of the resource's own.
 template <class Resource, class Stream>
 concept gives_memory_on_stream =
     requires(Resource& from, Stream stream, void* place, std::size_t size, std::size_t alignment) {
@@ -52,21 +52,21 @@ concept gives_memory_at_once = requires(Resource& from, void* place, std::size_t
 
 namespace backend {
 
-/// Where a tier of a CUDA backend takes its memory from. Made without arguments: from the backend's own.
+/// The memory source of a tier of a CUDA backend. Made without arguments: the backend's own.
 ///
 ///     using source = device::memory_source;                                   // device is a cuda_device<...>
 ///     device memory{{}, {.device = source::slab(place, 20_GiB)}};             // the user's, left alone at the end
 ///     device other{{.device_capacity = 8_GiB}, {.device = source::pool(p)}};  // from a pool that others use too
 ///
-/// The backend never frees a slab or destroys a pool or a resource, and gives back to them what it took. They outlive
-/// the backend. Memory of the host has to be pinned: cudaMallocHost, or cudaHostRegister for a mapping of one's own.
+/// The backend never frees a slab or destroys a pool or a resource, and returns to them the memory that it took. They
+/// outlive the backend. Memory of the host has to be pinned: cudaMallocHost, or cudaHostRegister for your own mapping.
 ///
-/// Streams of the backend have no ties to streams of the user's. So all work on this memory is over before the backend
-/// is made (cudaStreamSynchronize), and the user uses a slab again after the backend's destructor. Where that says that
-/// an operation does not end, the memory may still be written: neither use nor free it, and end the process.
-/// After an error that ends CUDA nothing is given back to a pool or a resource.
+/// Streams of the backend are not ordered with the user's streams. So finish all work on this memory before the backend
+/// is made (cudaStreamSynchronize), and use a slab again only after the backend's destructor. Where the destructor
+/// reports that an operation does not end, the memory may still be written: neither use nor free it, and end the
+/// process. After an error that ends CUDA nothing is returned to a pool or a resource.
 ///
-/// Cost: nothing after set-up; memory of a slab is found by a scan of what is allocated.
+/// Cost: nothing after set-up; an allocation in a slab scans the live allocations.
 template <cuda_api Api>
 class cuda_memory_source {
  public:
@@ -77,9 +77,9 @@ class cuda_memory_source {
 
   cuda_memory_source() = default;
 
-  /// One piece of memory, which nobody else uses meanwhile; what lies before its first multiple of `tensor_alignment`
-  /// is not used. The backend looks at its first and its last byte: a hole between them, or a size that reaches into
-  /// another allocation, is not seen. @throws config_error   it is null, or has no such place
+  /// One piece of memory, for the backend alone; bytes before its first multiple of `tensor_alignment` are not used.
+  /// The backend checks its first and its last byte: a hole between them, or a size that reaches into another
+  /// allocation, is not detected. @throws config_error   the place is null, or has no room for a tensor
   [[nodiscard]] static cuda_memory_source slab(void* place, bytes size)
   {
     const std::uint64_t grain = tensor_alignment.count();
@@ -98,7 +98,7 @@ class cuda_memory_source {
   }
 
   /// A pool of the backend's device, such as the one that cudaDeviceGetDefaultMemPool names.
-  /// @throws config_error   it is none
+  /// @throws config_error   the handle is null
   [[nodiscard]] static cuda_memory_source pool(pool_type given)
   {
     if (given == pool_type{}) throw config_error{"no pool was given (make one, or take the device's default pool)"};
@@ -108,8 +108,8 @@ class cuda_memory_source {
     return result;
   }
 
-  /// A memory resource; it is asked with the backend's device current, and with a stream of the backend. It is kept by
-  /// its address: a reference to a resource, as `cuda::mr::resource_ref`, has to outlive the backend too.
+  /// A memory resource; it is called with the backend's device current, and with a stream of the backend. Its address
+  /// is kept: a reference to a resource, as `cuda::mr::resource_ref`, has to outlive the backend too.
   template <class Resource>
     requires gives_memory_on_stream<Resource, stream_type> || gives_memory_async<Resource, stream_type> ||
              gives_memory_sync<Resource> || gives_memory_at_once<Resource>
@@ -145,13 +145,13 @@ class cuda_memory_source {
     return result;
   }
   template <class Resource>
-  static cuda_memory_source resource(const Resource&& passing) = delete;  // it would be gone before its first call
+  static cuda_memory_source resource(const Resource&& passing) = delete;  // a temporary would end before its first call
 
   [[nodiscard]] kind what() const noexcept { return kind_; }
   [[nodiscard]] std::byte* place() const noexcept { return place_; }
   [[nodiscard]] bytes size() const noexcept { return size_; }
   [[nodiscard]] pool_type given_pool() const noexcept { return pool_; }
-  /// @pre   it is a resource   @throws what the resource throws
+  /// @pre   this is a resource   @throws what the resource throws
   [[nodiscard]] void* allocate(std::size_t size, stream_type stream) const
   {
     return allocate_(resource_, size, stream);

@@ -17,11 +17,11 @@ static_assert(CUDART_VERSION >= 12000, "chunkmem: backend/cuda_runtime.hpp needs
 namespace chunkmem::inline v0 {
 namespace backend {
 
-/// The CUDA runtime as a `cuda_api`. For any C++20 compiler: no kernel is in here.
+/// The CUDA runtime as a `cuda_api`. For any C++20 compiler: this header has no kernel.
 ///
 ///     cuda_device<cuda_runtime> memory{{.device_capacity = 20_GiB, .host_capacity = 100_GiB}};
 ///
-/// Holds nothing. Cost: that of the runtime's functions. @threads   any, as the runtime's own
+/// Has no state. Cost: that of the runtime's functions. @threads   any, as the runtime's own
 class cuda_runtime {
  public:
   using stream_type = cudaStream_t;
@@ -29,7 +29,7 @@ class cuda_runtime {
   using pool_type = cudaMemPool_t;
   using graph_type = cudaGraph_t;
   using executable_type = cudaGraphExec_t;
-  /// The primary context of a device, and the driver's functions for it: who links cudart need not link the driver.
+  /// The primary context of a device, and the driver's functions for it, so that programs need not link the driver.
   struct context_type {
     CUcontext handle = nullptr;
     decltype(&cuCtxPushCurrent) push = nullptr;
@@ -53,8 +53,8 @@ class cuda_runtime {
     return number;
   }
   /// The runtime makes the device's primary context, and this thread's current device stays as it is (CUDA Runtime API,
-  /// Device Management, cudaInitDevice). The reference is never given back: the runtime keeps primary contexts until
-  /// the process ends too. Numbers of the driver's errors are the runtime's (driver_types.h, enum cudaError).
+  /// Device Management, cudaInitDevice). The reference is never released: the runtime also keeps primary contexts until
+  /// the process ends. The driver's error numbers are the runtime's (driver_types.h, enum cudaError).
   [[nodiscard]] int open_context(context_type& context, int ordinal) const noexcept
   {
     context_type found;
@@ -74,7 +74,7 @@ class cuda_runtime {
   /// The runtime works with the context that is current, also where the driver made it so (CUDA Runtime API,
   /// Interactions with the CUDA Driver API).
   [[nodiscard]] int push_context(const context_type& context) const noexcept { return context.push(context.handle); }
-  /// What was current before is again, and where nothing was, nothing is (CUDA Driver API, Context Management).
+  /// Restores the context that was current before, or none (CUDA Driver API, Context Management).
   [[nodiscard]] int pop_context(const context_type& context) const noexcept
   {
     CUcontext popped = nullptr;
@@ -91,7 +91,7 @@ class cuda_runtime {
     return number;
   }
 
-  /// None where the device has no pools, as under some virtual GPUs: then memory is taken and freed without one (CUDA
+  /// Gives none where the device has no pools, as on some virtual GPUs: memory is then allocated without a pool (CUDA
   /// Driver API 13.0, Stream Ordered Memory Allocator, Supported Platforms).
   [[nodiscard]] int create_pool(pool_type& pool, int ordinal, std::size_t limit) const noexcept
   {
@@ -111,7 +111,7 @@ class cuda_runtime {
   }
   [[nodiscard]] int destroy_pool(pool_type pool) const noexcept { return cudaMemPoolDestroy(pool); }
 
-  /// What the pool holds of its device, in use or kept.
+  /// Bytes that the pool holds on its device, in use or kept.
   [[nodiscard]] int pool_memory(pool_type pool, std::size_t& size) const noexcept
   {
     std::uint64_t held = 0;
@@ -134,7 +134,7 @@ class cuda_runtime {
     const cudaError_t number = cudaFreeAsync(place, stream);
     if (number != cudaErrorNotSupported && number != cudaErrorInvalidValue) return number;
     (void)cudaGetLastError();
-    return cudaFree(place);  // plain memory, of a device without pools; it says so itself where it is nobody's
+    return cudaFree(place);  // plain memory, of a device without pools; an error where the address is not allocated
   }
   [[nodiscard]] int allocate_pinned(void*& fresh, std::size_t size) const noexcept
   {
@@ -155,7 +155,7 @@ class cuda_runtime {
     return number;
   }
 
-  /// Of the current device; a lower number is a higher priority, and both are 0 where it has none.
+  /// The range of the current device; a lower number is a higher priority, and both are 0 where it has no priorities.
   [[nodiscard]] int stream_priorities(int& least, int& greatest) const noexcept
   {
     int last = 0;
@@ -193,12 +193,12 @@ class cuda_runtime {
     return cudaStreamWaitEvent(stream, event, cudaEventWaitDefault);
   }
   [[nodiscard]] int synchronize_event(event_type event) const noexcept { return cudaEventSynchronize(event); }
-  /// An event that is not over is no failure (CUDA Runtime API 13.0, Data types, cudaErrorNotReady).
+  /// An event that is not reached is no failure (CUDA Runtime API 13.0, Data types, cudaErrorNotReady).
   [[nodiscard]] int query_event(event_type event, bool& is_over) const noexcept
   {
     const cudaError_t number = cudaEventQuery(event);
     if (number != cudaSuccess && number != cudaErrorNotReady) return number;
-    if (number == cudaErrorNotReady) (void)cudaGetLastError();  // else the next who asks finds it
+    if (number == cudaErrorNotReady) (void)cudaGetLastError();  // else a later cudaGetLastError returns it
     is_over = number == cudaSuccess;
     return cudaSuccess;
   }
@@ -207,8 +207,8 @@ class cuda_runtime {
   {
     return cudaMemcpyAsync(to, from, size, cudaMemcpyDefault, stream);
   }
-  /// One call where the toolkit and the driver have it, else as many copies. Cannot be captured: the runtime refuses
-  /// it.
+  /// One call where the toolkit and the driver have it, else one call for each copy. The runtime cannot capture a
+  /// batch.
   [[nodiscard]] int copy_batch(void* const* to, const void* const* from, const std::size_t* sizes, std::size_t count,
                                stream_type stream) const noexcept
   {
@@ -290,7 +290,7 @@ class cuda_runtime {
 #endif
     pool_type fresh = nullptr;
     if (const cudaError_t number = cudaMemPoolCreate(&fresh, &wanted); number != cudaSuccess) return number;
-    std::uint64_t kept = UINT64_MAX;  // what is freed stays in the pool
+    std::uint64_t kept = UINT64_MAX;  // freed memory stays in the pool
     if (const cudaError_t number = cudaMemPoolSetAttribute(fresh, cudaMemPoolAttrReleaseThreshold, &kept);
         number != cudaSuccess) {
       (void)cudaMemPoolDestroy(fresh);
@@ -308,7 +308,7 @@ class cuda_runtime {
     cudaMemcpyAttributes as_any_copy{};
     as_any_copy.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
     std::size_t first = 0;
-#if CUDART_VERSION >= 13000  // without the index of what failed
+#if CUDART_VERSION >= 13000  // without the index of the failed copy
     return cudaMemcpyBatchAsync(to, from, sizes, count, &as_any_copy, &first, 1, stream);
 #else
     std::size_t failed = 0;

@@ -11,21 +11,21 @@
 namespace chunkmem::inline v0 {
 namespace backend {
 
-/// Every call of the runtime that one backend makes goes through here: counted, and its error remembered.
+/// Makes every call of the runtime for one backend, counts it, and remembers its error.
 ///
 ///     cuda_session<Api> session{Api{}};
 ///     session.require("cudaEventRecord", [&](const Api& api) { return api.record_event(point, stream); });
 ///
-/// An error that passes is fetched from the runtime once, so that nobody meets it again. An error that ends CUDA loses
-/// the session: its first cause is kept for all who come later, and no further call is made, not even to free anything,
-/// but for the pop that gives the thread its own device back.
-/// A session may also be lost by decision (`lose`), where an error that passes took away the order of work; then calls
-/// are still made, since the runtime is alive and what was made can be destroyed. Cost: two compares and an increment
-/// for each call. With another home than device 0, each call asks for the thread's device first, which is one call
-/// more; where that is another device, a push and a pop make it three more. A `cuda_current_device` around several
+/// An error that is not sticky is fetched from the runtime once, so that no later call returns it. An error that ends
+/// CUDA loses the session: its first cause is kept for later calls, and no further call of the runtime is made, not
+/// even to free anything, except the pop that restores the thread's own device.
+/// A session may also be lost by decision (`lose`), where an error that is not sticky broke the order of work; calls
+/// are still made then, since the runtime is alive and its objects can be destroyed. Cost: two compares and an
+/// increment for each call. With another home than device 0, each call asks for the thread's device first, which is one
+/// call more; where that is another device, a push and a pop make it three more. A `cuda_current_device` around several
 /// calls pays once for all of them.
 ///
-/// A call that needs a context makes one on the thread's device where that has none (CUDA C++ Programming Guide,
+/// A call that needs a context makes one on the thread's device if necessary (CUDA C++ Programming Guide,
 /// Initialization), which costs some hundred MB. A thread that never chose a device has device 0. So a session whose
 /// home is another device pushes the context of its home before a call, and pops it after.
 /// @threads   one caller at a time
@@ -36,14 +36,14 @@ class cuda_session {
   cuda_session(const cuda_session&) = delete;
   cuda_session& operator=(const cuda_session&) = delete;
 
-  /// What `enter` did, for `leave`.
+  /// The changes of `enter`, for `leave`.
   struct visit {
     bool is_pushed = false;
     bool was_there = false;
     int before = 0;  ///< the thread's device, where one was pushed
   };
 
-  /// The device of all calls from here on.
+  /// Sets the device of all calls from here on.
   void live_on(int ordinal) noexcept { home_ = ordinal; }
   /// Makes a device current on this thread until `leave`. @return   0, or the number of the failure: nothing was
   /// changed
@@ -58,13 +58,13 @@ class cuda_session {
     is_there_ = number == 0 ? ordinal == home_ : made.was_there;
     return number;
   }
-  /// The same with the home, where that is not device 0: for many calls that a thread may make with any device.
+  /// The same with the home device, unless that is device 0: for many calls of a thread whose device may be any.
   [[nodiscard]] int enter_home(visit& made) noexcept
   {
     made = {.was_there = is_there_};
     return home_ == 0 || is_there_ ? 0 : enter(home_, made);
   }
-  /// Also where no call may be made any more: the thread is not the session's, and others go on with their device.
+  /// Also in a lost session: the thread is not the session's, and other code goes on with its own device.
   void leave(const visit& made) noexcept
   {
     if (made.is_pushed) put_back(made.before);
@@ -81,7 +81,7 @@ class cuda_session {
       throw cause_;
   }
 
-  /// Makes one call, `call(api)`, named `function` in errors. Returns its number; makes none where none may be made.
+  /// Makes one call, `call(api)`, named `function` in errors, and returns its number. In a session without calls, none.
   template <class Call>
   [[nodiscard]] int attempt(std::string_view function, Call&& call) noexcept
   {
@@ -96,7 +96,7 @@ class cuda_session {
     return number;
   }
 
-  /// The same, a second time where the first failed: for calls that nobody outside can try again.
+  /// The same, a second time where the first failed: for calls that no caller can try again.
   template <class Call>
   [[nodiscard]] int insist(std::string_view function, const Call& call) noexcept
   {
@@ -106,7 +106,7 @@ class cuda_session {
     return attempt(function, call);
   }
 
-  /// The same for calls that have to work. @throws device_error   it failed
+  /// The same for calls that have to work. @throws device_error   the call failed
   template <class Call>
   void require(std::string_view function, Call&& call)
   {
@@ -114,11 +114,11 @@ class cuda_session {
       raise();
   }
 
-  /// The last failed call, or the first cause where the session is lost; and throws it.
+  /// The last failed call, or the first cause where the session is lost. `raise` throws it.
   [[nodiscard]] const device_error& failure() const noexcept { return is_lost_ ? cause_ : last_; }
   [[noreturn]] void raise() const { throw device_error{failure()}; }
 
-  /// Nothing may be done any more, because of the last failed call.
+  /// Loses the session, because of the last failed call.
   void lose() noexcept { lose(last_); }
   void lose(const device_error& why) noexcept
   {
@@ -126,7 +126,7 @@ class cuda_session {
     is_lost_ = true;
   }
 
-  /// Drops an error that somebody else left behind on this thread, so that it is not taken for one of ours.
+  /// Drops an error that other code left on this thread, so that it is not taken for one of ours.
   void forget_error()
   {
     ++calls_;
@@ -137,14 +137,14 @@ class cuda_session {
     }
   }
 
-  /// Waits for a stream. False: it did not work, and whether the work is over is not known.
+  /// Waits for a stream. False: the wait failed, and whether the work is over is unknown.
   [[nodiscard]] bool synchronize(typename Api::stream_type stream) noexcept
   {
     count_synchronization();
     return attempt("cudaStreamSynchronize", [=](const Api& api) { return api.synchronize_stream(stream); }) == 0;
   }
 
-  /// Waits for a stream, a second time where the first failed; loses the session where that fails too.
+  /// Waits for a stream, a second time where the first wait failed; loses the session where that fails too.
   [[nodiscard]] bool finish(typename Api::stream_type stream) noexcept
   {
     if (synchronize(stream)) [[likely]]
@@ -172,7 +172,7 @@ class cuda_session {
   {
     visit made;
     int number = enter(home_, made);
-    if (number != 0 && may_call_) number = enter(home_, made);  // nobody outside can try it again
+    if (number != 0 && may_call_) number = enter(home_, made);  // no caller can try it again
     if (number != 0) return number;
     number = attempt(function, call);
     leave(made);
@@ -189,8 +189,8 @@ class cuda_session {
     return attempt("cuCtxPushCurrent", [&](const Api& api) { return api.push_context(context_); });
   }
 
-  /// A pop may answer with the error of earlier work (CUDA Driver API, Context Management, cuCtxPopCurrent), and has
-  /// popped then. A second pop would take what is the caller's, so the thread is asked first.
+  /// A pop may return an error of earlier work (CUDA Driver API, Context Management, cuCtxPopCurrent) although it has
+  /// popped. A second pop would take the caller's context, so the thread's device is asked first.
   void put_back(int before) noexcept
   {
     if (pop() == 0 || !may_call_) return;
@@ -247,14 +247,14 @@ class cuda_session {
   device_error cause_{error_text{}};
 };
 
-/// Makes a device the calling thread's own for a scope, and puts the thread's device back.
+/// Makes a device current on the calling thread for a scope, and restores the thread's device.
 ///
 ///     const cuda_current_device<Api> current{session, 1};  // device 1 until the end of the scope
 ///
 /// The runtime makes streams, events and memory on the thread's device, and launches kernels only there (CUDA C++
 /// Programming Guide, Stream and Event Behavior). The device's context is pushed and popped: cudaSetDevice would make a
-/// context on the device that it puts back (CUDA Runtime API, Device Management). Cost: one call where the device is
-/// current already, else three.
+/// context on the device that it restores (CUDA Runtime API, Device Management). Cost: one call where the device is
+/// already current, else three.
 /// @throws device_error   (constructor) the runtime refuses; nothing was switched
 template <cuda_api Api>
 class cuda_current_device {
@@ -278,8 +278,8 @@ class cuda_current_device {
 ///     if (!order.record(point.get(), earlier)) return;  // the calling thread has waited for `earlier`
 ///     if (!order.follow(later, point.get())) (void)order.finish(point.get(), earlier);
 ///
-/// @pre   the device of the backend is current where one is made
-/// @throws device_error   (constructor) the runtime gives none
+/// @pre   the device of the backend is current in the constructor
+/// @throws device_error   (constructor) the runtime gives no event
 template <cuda_api Api>
 class cuda_event {
  public:
@@ -305,20 +305,20 @@ class cuda_event {
   handle handle_{};
 };
 
-/// A stream of the runtime: made here and destroyed with its owner, or the caller's and left alone.
+/// A stream of the runtime: its own, destroyed with this object, or the caller's, left alone.
 ///
 ///     const cuda_stream<Api> own{session};              // destroyed at the end of the scope
 ///     const cuda_stream<Api> theirs{session, foreign};  // left alone
 ///     (void)session.finish(own.get());
 ///
-/// @pre   the device of the backend is current where one is made
-/// @throws device_error   (constructor) the runtime gives none
+/// @pre   the device of the backend is current in the constructor
+/// @throws device_error   (constructor) the runtime gives no stream
 template <cuda_api Api>
 class cuda_stream {
  public:
   using handle = typename Api::stream_type;
 
-  /// @param priority   0 is that of every other stream, and what is lower goes first
+  /// @param priority   0 is the default; lower numbers go first
   explicit cuda_stream(cuda_session<Api>& session, int priority = 0) : session_{&session}, is_ours_{true}
   {
     session.count_allocation();

@@ -24,28 +24,29 @@
 namespace chunkmem::inline v0 {
 namespace backend {
 
-/// Why a wait beside operations of other ranks is over.
+/// Why a wait that takes operations of other ranks into account is over.
 ///
 ///     if (peers.wait(is_over) == peer_wait::lost) session.raise();
 enum class peer_wait : std::uint8_t {
   free,   ///< no operation of peers is on a stream
-  over,   ///< what was waited for
-  ended,  ///< either of them, since the groups ended during the wait: what they should have moved is not there
+  over,   ///< the awaited work is done
+  ended,  ///< either of them, since the groups ended during the wait: the bytes of their operations did not arrive
   lost,   ///< an operation of groups that ended stays on a stream
 };
 
-/// Operations of groups of ranks on the streams of a device, and waits of the host beside them.
+/// Operations of groups of ranks on the streams of a device, and the waits of the host while they run.
 ///
 ///     peer_work<Api> peers{session, groups};
 ///     peers.make_room(lane), give_the_operation(), peers.given(lane, stream, deadline);
 ///     if (peers.wait([&] { return is_over(point); }) == peer_wait::lost) session.raise();
 ///     synchronize(point);
 ///
-/// An event stands behind the last operation of each stream. A wait of the host first polls until what it waits for is
-/// over, or no operation with other ranks is on a stream. The plain wait behind it lasts as long as this rank's own
-/// work does. Where the operations do not leave the streams, their groups end (see peer_groups), and where an abort
-/// does not take an operation off its stream, the session is lost. A call of the runtime that fails in passing makes no
-/// wait longer. Cost: an event for each operation; of a wait one compare where none is on a stream, else polls.
+/// An event follows the last operation of each stream. A wait of the host first polls until the awaited work is over,
+/// or no operation with other ranks is on a stream. The plain wait that follows lasts no longer than this rank's own
+/// work. Where the operations do not leave the streams, their groups end (see peer_groups), and where an abort
+/// does not take an operation off its stream, the session is lost. A failed call of the runtime that is not sticky
+/// makes no wait longer. Cost: an event for each operation; a wait costs one compare where no operation is on a stream,
+/// else polls.
 ///
 /// @threads   one caller at a time
 template <cuda_api Api>
@@ -59,15 +60,15 @@ class peer_work {
   peer_work(const peer_work&) = delete;
   peer_work& operator=(const peer_work&) = delete;
 
-  /// An operation of a failed group stayed on its stream.
+  /// Whether an operation of a failed group stayed on its stream.
   [[nodiscard]] bool has_lost() const noexcept { return has_lost_; }
 
-  /// For the event of a stream. @pre the device is current. @throws device_error   the runtime gives none
+  /// Makes the event of a stream. @pre the device is current. @throws device_error   the runtime gives no event
   void make_room(std::size_t lane)
   {
     if (all_[lane].point == nullptr) all_[lane].point = std::make_unique<cuda_event<Api>>(*session_);
   }
-  /// An operation was enqueued. What it waits for on its stream counts to its deadline. @pre make_room
+  /// Notes an enqueued operation. The wait for earlier work of its stream counts towards its deadline. @pre make_room
   void given(std::size_t lane, stream_type stream, std::chrono::nanoseconds deadline) noexcept
   {
     operation& it = all_[lane];
@@ -88,7 +89,7 @@ class peer_work {
     const auto start = clock::now();
     auto next_look = start;
     for (bool ended = false;; pause(start)) {
-      if (!session_->may_call()) return peer_wait::free;  // the next call tells
+      if (!session_->may_call()) return peer_wait::free;  // the next call returns the error
       if (is_over()) return ended ? peer_wait::ended : peer_wait::over;
       const auto now = clock::now();
       if (now < next_look) continue;
@@ -100,13 +101,13 @@ class peer_work {
       if (found == peer_groups::found::lost) return lose();
     }
   }
-  /// Until no operation of peers is on these streams. False: one stays there.
+  /// Waits until no operation of peers is on these streams. False: one stays there.
   [[nodiscard]] bool wait_for_all(std::uint32_t lanes = all_lanes) noexcept
   {
     return wait([] { return false; }, lanes) != peer_wait::lost;
   }
-  /// Before the calling thread waits for an event, or for a stream. @throws comm_error   groups ended meanwhile;
-  /// device_error   lost
+  /// Call this before the calling thread waits for an event, or for a stream. @throws comm_error   groups ended
+  /// meanwhile; device_error   the session is lost
   void hold(typename Api::event_type point)
   {
     hold_until([&] {
@@ -122,7 +123,7 @@ class peer_work {
 
  private:
   struct operation {
-    std::unique_ptr<cuda_event<Api>> point;  ///< behind the last one, if it is marked
+    std::unique_ptr<cuda_event<Api>> point;  ///< after the last operation, if that is marked
     stream_type stream{};
     std::chrono::nanoseconds deadline{};
     bool is_marked = false;
@@ -141,7 +142,7 @@ class peer_work {
     const auto call = [&](const Api& api) { return api.record_event(it.point->get(), it.stream); };
     return session_->attempt("cudaEventRecord", call) == 0;
   }
-  /// Asks the events. One that could not be recorded is recorded now.
+  /// Queries the events. An event that could not be recorded is recorded now.
   [[nodiscard]] std::uint32_t pending_now() noexcept
   {
     for (std::size_t lane = 0; lane < all_.size(); ++lane) {
@@ -154,7 +155,7 @@ class peer_work {
     }
     return pending_;
   }
-  /// The shortest of the operations that are pending: one of a group that is late ends all.
+  /// The shortest deadline of the pending operations: one late group ends all.
   [[nodiscard]] std::chrono::nanoseconds deadline() const noexcept
   {
     auto shortest = std::chrono::nanoseconds::max();
@@ -187,15 +188,15 @@ class peer_work {
   own_process made_in_;
 };
 
-/// Events of the runtime that order work even where a call of theirs fails.
+/// Orders work by events of the runtime, even where a call fails.
 ///
 ///     cuda_order<Api> order{session};
 ///     if (order.record(point, earlier) && !order.follow(later, point)) (void)order.finish(point, earlier);
 ///
 /// Where an event cannot be recorded, the calling thread waits for the stream instead; where a stream cannot be made to
 /// wait, the caller is told and waits itself; where waiting for an event fails, it waits for the stream. Each is
-/// counted as a recovery. Only where that fails too is the session lost: then nobody knows what is over. While a graph
-/// is captured there is nothing to wait for, so the call is made a second time; a second failure is a plain error.
+/// counted as a recovery. Only where that fails too is the session lost: the state of the work is then unknown. While a
+/// graph is captured there is nothing to wait for, so the call is made a second time; a second failure is an error.
 /// Cost: that of the call.
 /// @threads   one caller at a time
 template <cuda_api Api>
@@ -272,17 +273,17 @@ class cuda_order {
   bool is_capturing_ = false;
 };
 
-/// The writing down of work: begins on one stream, forks to others, and joins them again at its end.
+/// The capture of work into a graph: begins on one stream, forks to others, and joins them again at its end.
 ///
 ///     cuda_capture<Api> capture{session, order};
-///     capture.begin(origin);                                 // from here on `origin` writes down
+///     capture.begin(origin);                                 // from here on `origin` captures
 ///     bool is_whole = capture.connect(origin, edge, other);  // and `other`, from here on
 ///     is_whole = capture.connect(other, edge, origin) && capture.end(graph) && is_whole;
 ///     if (!is_whole) capture.leave();
 ///
-/// A capture always ends: where its work is lost, the streams leave it all the same, and work as before. Calls that
-/// fail in passing are made a second time, since nobody outside could make them again. Cost: two calls to begin and to
-/// end, three for each other stream.
+/// A capture always ends: where its work is lost, the streams leave the capture all the same, and work as before. Calls
+/// that fail with an error that is not sticky are made a second time, since no caller could make them again. Cost: two
+/// calls to begin and to end, three for each other stream.
 /// @threads   one caller at a time; a capture ends on the thread where it began
 template <cuda_api Api>
 class cuda_capture {
@@ -295,23 +296,23 @@ class cuda_capture {
 
   [[nodiscard]] bool is_on() const noexcept { return order_->is_capturing(); }
 
-  /// @throws usage_error   a capture is on; nothing was changed and it goes on
+  /// @throws usage_error   a capture is running; nothing was changed and the capture goes on
   void require_none(std::string_view what) const
   {
     if (!is_on()) [[likely]]
       return;
     throw usage_error{error_text{} << "chunkmem: this cannot be captured: " << what
-                                   << " (do it before begin_capture or after end_capture)"};
+                                   << " (move it before begin_capture or after end_capture)"};
   }
 
-  /// @throws usage_error   no capture is on that began on this thread
+  /// @throws usage_error   no capture is running that began on this thread
   void require_own() const
   {
     if (!is_on() || owner_ != std::this_thread::get_id())
       throw usage_error{"no capture ends here: call begin_capture() before, on the same thread"};
   }
 
-  /// @throws device_error   none has begun
+  /// @throws device_error   no capture has begun
   void begin(stream_type origin)
   {
     session_->require("cudaStreamBeginCapture", [&](const Api& api) { return api.begin_capture(origin); });
@@ -320,7 +321,7 @@ class cuda_capture {
     order_->capturing(true);
   }
 
-  /// One more stream writes down, from here on. Or, at the end: no more. False: it failed.
+  /// Makes one more stream capture from here on or, at the end, joins it again. False: a call failed.
   [[nodiscard]] bool connect(stream_type from, event_type edge, stream_type to) noexcept
   {
     const auto mark = [&](const Api& api) { return api.record_event(edge, from); };
@@ -328,7 +329,7 @@ class cuda_capture {
     return session_->insist("cudaEventRecord", mark) == 0 && session_->insist("cudaStreamWaitEvent", follow) == 0;
   }
 
-  /// Ends it. False: what was written down is lost, and the streams may still be in it; then `leave`.
+  /// Ends the capture. False: the captured work is lost, and streams may still be capturing; then call `leave`.
   [[nodiscard]] bool end(graph_type& graph) noexcept
   {
     const auto call = [&](const Api& api) { return api.end_capture(origin_, graph); };
@@ -338,7 +339,7 @@ class cuda_capture {
     return number == 0;
   }
 
-  /// Ends it where nobody wants its work. Loses the session where that does not work.
+  /// Ends the capture and discards its work. Loses the session where that fails.
   void leave() noexcept
   {
     if (!is_on()) return;
@@ -351,7 +352,7 @@ class cuda_capture {
   }
 
  private:
-  /// Whether the streams are out of it after this answer: ended, ended as invalid, ended as not joined.
+  /// Whether no stream captures any more after this answer: ended, ended as invalid, ended as not joined.
   [[nodiscard]] static bool has_ended(int number) noexcept { return number == 0 || number == 901 || number == 904; }
 
   cuda_session<Api>* session_;
@@ -360,22 +361,22 @@ class cuda_capture {
   std::thread::id owner_;
 };
 
-/// The callables that a stream was given to run on the host and has not run yet: a ring of 256.
+/// The callables that a stream has yet to run on the host: a ring of 256.
 ///
 ///     cuda_tasks tasks;
 ///     void* const place = tasks.put(std::move(task));  // where not is_full()
 ///     if (launch(&cuda_tasks::run, place)) tasks.keep(); else tasks.take_back();
 ///
-/// The runtime gets the address of one slot for each. After an error that ends CUDA nobody can tell whether it will
-/// still run one, so memory with callables that were not run is kept for good then, and their captures are not
-/// destroyed. It stays reachable: a checker of leaks finds nothing to complain of. Cost: no allocation after
+/// The runtime gets the address of one slot for each callable. After an error that ends CUDA the runtime may or may not
+/// still run one, so memory with callables that were not run is then kept for good, and their captures are not
+/// destroyed. The memory stays reachable, so that a leak checker does not report it. Cost: no allocation after
 /// construction; one atomic increment for each callable that ran.
 ///
 /// @threads   `run` on any one thread at a time; the rest one caller
 class cuda_tasks {
  public:
   static constexpr std::uint64_t room = 256;
-  static constexpr std::uint64_t part = 64;  ///< room is made for as many at once
+  static constexpr std::uint64_t part = 64;  ///< this many slots are freed at a time
 
   /// @throws device_error   the system gives no memory
   cuda_tasks()
@@ -383,7 +384,7 @@ class cuda_tasks {
     if (shared_ == nullptr) {
       throw device_error{error_text{} << "chunkmem: no memory for the queue of a stream: "
                                       << std::uint64_t{sizeof(shared)}
-                                      << " B asked for (free memory, or adopt fewer agents)"};
+                                      << " B requested (free memory, or adopt fewer agents)"};
     }
   }
   cuda_tasks(const cuda_tasks&) = delete;
@@ -403,7 +404,8 @@ class cuda_tasks {
   [[nodiscard]] std::uint64_t finished() const noexcept { return shared_->finished.load(std::memory_order_acquire); }
   [[nodiscard]] bool is_full() const noexcept { return given_ - finished() >= room; }
 
-  /// Puts a callable into the next slot and returns what `run` wants. `keep` it once a stream has it, else `take_back`.
+  /// Puts a callable into the next slot and returns the argument of `run`. Call `keep` once a stream has it, else
+  /// `take_back`.
   /// @pre   not is_full()
   [[nodiscard]] void* put(inline_task&& task) noexcept
   {
@@ -443,7 +445,7 @@ class cuda_tasks {
   std::uint64_t given_ = 0;
 };
 
-/// A stream and how far everybody is with it.
+/// A stream, and the progress of its work as the calling thread and other streams know it.
 ///
 ///     cuda_lane<Api> lane{session};
 ///     const std::uint64_t value = ++lane.given;
@@ -451,7 +453,7 @@ class cuda_tasks {
 ///
 /// The event of value v is entry v modulo 256 of a ring. If a later value uses the same entry, a wait for the earlier
 /// value waits for the later one. Such a wait can be too long, but never too short. It makes no cycle: both values were
-/// recorded before the wait. Cost: 256 events of the runtime and 40 KiB, made at once.
+/// recorded before the wait. Cost: 256 events of the runtime and 40 KiB, all made in the constructor.
 template <cuda_api Api>
 class cuda_lane {
  public:
@@ -460,7 +462,7 @@ class cuda_lane {
 
   static constexpr std::uint64_t ring = 256;
 
-  /// @throws device_error   the runtime gives no stream or no events; what was made is destroyed
+  /// @throws device_error   the runtime gives no stream or no events; nothing is left behind
   explicit cuda_lane(cuda_session<Api>& session, int priority = 0) : stream_{session, priority}
   {
     make_events(session);
@@ -473,19 +475,19 @@ class cuda_lane {
   /// The last value that was recorded with the event of `value`.
   [[nodiscard]] std::uint64_t latest(std::uint64_t value) const noexcept { return given - (given - value) % ring; }
 
-  /// The calling thread knows that everything up to `value` is over.
+  /// Notes that everything up to `value` is over.
   void finished(std::uint64_t value) noexcept
   {
     if (value > done) done = value;
   }
 
-  /// Up to here no stream has to wait.
+  /// The value up to which no stream has to wait.
   [[nodiscard]] std::uint64_t ordered() const noexcept { return done > covered ? done : covered; }
 
   std::uint64_t given = 0;     ///< values recorded so far
-  std::uint64_t done = 0;      ///< up to here it is over, as the calling thread knows; but for what waits in a graph
+  std::uint64_t done = 0;      ///< work up to here is over, as the calling thread knows; except captured work
   std::uint64_t covered = 0;   ///< up to here every other stream is ordered after it already
-  std::uint64_t captured = 0;  ///< from `covered` to here it was written into a graph that was not launched yet
+  std::uint64_t captured = 0;  ///< work from `covered` to here is in a graph that was not launched yet
   cuda_tasks tasks;
   std::uint64_t marks[cuda_tasks::room / cuda_tasks::part] = {};  ///< values recorded after each part of the tasks
 
@@ -506,13 +508,13 @@ class cuda_lane {
 ///     const agent mine = streams.adopt(nullptr);
 ///     streams.wait(agent::compute, streams.record(mine));  // later work of compute follows that of `mine`
 ///
-/// A *cover* orders all streams after everything given so far, with one event for all: around a graph, since what the
-/// ring recorded while capturing means nothing outside of it. No wait asks whether an event is reached: `is_reached` is
-/// for callers whose wait has a deadline. Where groups of ranks have work on the streams, every wait of the host ends
-/// by their deadline (see peer_groups). Cost: one call to record, one to wait, none to wait for what is known to be
-/// over; a cover is three calls for each stream.
+/// A *cover* orders all streams after everything given so far, with one event for all: around a graph, since events
+/// that were recorded while capturing mean nothing outside of it. No wait asks whether an event is reached:
+/// `is_reached` is for callers whose wait has a deadline. Where groups of ranks have work on the streams, every wait of
+/// the host ends by their deadline (see peer_groups). Cost: one call to record, one to wait, none to wait for work that
+/// is known to be over; a cover is three calls for each stream.
 ///
-/// @pre   the backend's device is current where this is made, and where streams are adopted
+/// @pre   the backend's device is current in the constructor, and where streams are adopted
 /// @threads   one caller at a time; a capture ends on the thread where it began
 template <cuda_api Api>
 class cuda_streams {
@@ -520,7 +522,7 @@ class cuda_streams {
   using stream_type = typename Api::stream_type;
   using lane = cuda_lane<Api>;
 
-  /// @throws device_error   the runtime gives no streams or events; what was made is destroyed
+  /// @throws device_error   the runtime gives no streams or events; nothing is left behind
   /// @param beside   the priority of all streams but that of compute and that of the calling thread
   cuda_streams(cuda_session<Api>& session, peer_groups& groups, int beside = 0)
       : session_{&session},
@@ -546,7 +548,7 @@ class cuda_streams {
   [[nodiscard]] stream_type own() const noexcept { return own_.get(); }
   [[nodiscard]] bool has_lost_work() const noexcept { return peers_.has_lost(); }
 
-  /// The agent's stream; that of the host is one nobody else has. @throws usage_error   unknown agent
+  /// The agent's stream; the host has a stream of its own. @throws usage_error   unknown agent
   [[nodiscard]] stream_type stream(agent on_stream) const
   {
     require_agent(on_stream, agents_);
@@ -558,7 +560,7 @@ class cuda_streams {
 
   /// One more agent, with a stream of its own or, where one is given, with the caller's.
   /// @throws usage_error    no agent is left, or a graph is being captured
-  /// @throws device_error   the stream is not one of this device, or the runtime gives none; nothing was changed
+  /// @throws device_error   the stream is not of this device, or the runtime gives no stream; nothing was changed
   agent adopt(const stream_type* foreign)
   {
     require_room_for_agent(agents_);
@@ -601,7 +603,7 @@ class cuda_streams {
       finish(source, point.value);
   }
 
-  /// Whether a wait of the host for this event would end at once. A runtime that cannot say so says no.
+  /// Whether a wait of the host for this event would return immediately. False where the runtime cannot tell.
   /// @throws as wait
   [[nodiscard]] bool is_reached(event point)
   {
@@ -641,7 +643,7 @@ class cuda_streams {
     this_lane.tasks.keep();
   }
 
-  /// Room to tell of an operation of a group of ranks. @pre the device is current
+  /// Makes room to note an operation of a group of ranks. @pre the device is current
   /// @throws usage_error   unknown agent; device_error   the runtime gives no event
   void expect_peers(agent stream)
   {
@@ -649,8 +651,8 @@ class cuda_streams {
     peers_.make_room(index_of(stream));
     if (is_capturing()) peers_.make_room(index_of(agent::compute));
   }
-  /// An operation of a group of ranks was given to the agent's stream, or to a graph: no wait of the host for it is
-  /// longer than this deadline. @pre expect_peers
+  /// Notes that an operation of a group of ranks was given to the agent's stream, or to a graph: no wait of the host
+  /// for the operation is longer than this deadline. @pre expect_peers
   void gave_to_peers(agent stream_of, std::chrono::nanoseconds deadline) noexcept
   {
     if (is_capturing())
@@ -658,8 +660,8 @@ class cuda_streams {
     else
       peers_.given(index_of(stream_of), stream(stream_of), deadline);
   }
-  /// Where groups failed and have all left: waits until nothing of theirs is on the streams.
-  /// @throws device_error   something is, and stays there
+  /// Where groups failed and have all left: waits until none of their operations is on the streams.
+  /// @throws device_error   an operation stays there
   void drain_peers()
   {
     if (is_capturing() || !groups_->waits_to_drain()) [[likely]]
@@ -678,12 +680,12 @@ class cuda_streams {
     }
     return session_->finish(own());
   }
-  /// Waits for what the calling thread gave to a stream of its own. False: as `finish_all`.
+  /// Waits for the work that the calling thread gave to its own stream. False: as `finish_all`.
   [[nodiscard]] bool finish_own() noexcept { return hold_own() && session_->finish(own()); }
   /// Waits until no operation of other ranks is on that stream. False: as `finish_all`.
   [[nodiscard]] bool hold_own() noexcept { return peers_.wait_for_all(1U << index_of(agent::host)); }
 
-  /// From here on, work of streams is written down. @throws device_error   nothing was written down, nothing is lost
+  /// From here on, work of streams is captured. @throws device_error   no capture has begun, and nothing is lost
   void begin_capture()
   {
     require_no_capture("the beginning of another capture");
@@ -699,7 +701,7 @@ class cuda_streams {
     throw cause;
   }
 
-  /// Gives what was written down. @throws device_error   it is lost, and with it the session
+  /// Returns the captured work. @throws device_error   the work is lost, and with it the session
   [[nodiscard]] typename Api::graph_type end_capture()
   {
     session_->require_alive();
@@ -717,11 +719,11 @@ class cuda_streams {
     return graph;
   }
 
-  /// Takes the streams out of a capture whose work nobody wants.
+  /// Ends a capture and discards its work.
   void leave_capture() noexcept { capture_.leave(); }
 
-  /// Runs a graph: after all that every agent was given, and before all that any agent is given later.
-  /// @throws device_error   it was not enqueued
+  /// Runs a graph: after all work that agents were given so far, and before all work that they are given later.
+  /// @throws device_error   the graph was not enqueued
   void launch(typename Api::executable_type graph)
   {
     cover([&] {
@@ -730,7 +732,7 @@ class cuda_streams {
       if (captured_deadline_ > std::chrono::nanoseconds{})
         peers_.given(index_of(agent::compute), compute().stream(), captured_deadline_);
       for (std::size_t i = 1; i < agents_; ++i)
-        lanes_[i]->done = 0;  // a graph does again what may have been waited for
+        lanes_[i]->done = 0;  // a graph repeats work that may have been waited for
     });
   }
 
@@ -774,7 +776,7 @@ class cuda_streams {
     for (std::size_t i = 1; i < agents_; ++i) lanes_[i]->finished(lanes_[i]->covered);
   }
 
-  /// Compute follows all that `it` was given.
+  /// Makes compute wait for all work that `it` was given.
   void join(lane& it)
   {
     if (order_.record(edge_.get(), it.stream())) {
@@ -784,7 +786,7 @@ class cuda_streams {
     it.finished(it.given);
   }
 
-  /// Does `middle` on compute after everything, and everything later after it.
+  /// Does `middle` on compute after all earlier work, and makes all later work wait for it.
   template <class Middle>
   void cover(Middle middle)
   {
@@ -818,7 +820,7 @@ class cuda_streams {
   cuda_order<Api> order_;
   cuda_capture<Api> capture_;
   cuda_stream<Api> own_;
-  cuda_event<Api> cover_;  // after everything that `covered` of the lanes says
+  cuda_event<Api> cover_;  // after all work up to `covered` of each lane
   cuda_event<Api> edge_;   // from one stream to another, for the moment
   std::size_t agents_ = built_in_agents;
   std::uint64_t host_records_ = 0;

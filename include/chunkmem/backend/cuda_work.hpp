@@ -30,14 +30,15 @@ struct copy_range {
   bytes size;
 };
 
-/// What agents of a CUDA backend can be given: copies, fills, launches.
+/// The work of agents of a CUDA backend: copies, fills, launches.
 ///
 ///     cuda_work<Api> work{session, memory, streams, 0};
 ///     work.copy(std::array{copy_range{to, from, size}}, agent::to_device);
 ///     work.launch(agent::compute, [=](typename Api::stream_type on) { my_kernel(on); });
 ///
 /// Cost: one call of the runtime for each copy and fill; a launch asks for errors before and after. No allocation.
-/// @throws usage_error    unknown agent, null address, or what cannot be captured while capturing; nothing was enqueued
+/// @throws usage_error    unknown agent, null address, or work that cannot be captured in a capture; nothing was
+///   enqueued
 /// @throws device_error   nothing was enqueued, unless said otherwise
 /// @threads   one caller at a time
 template <cuda_api Api>
@@ -59,7 +60,7 @@ class cuda_work {
     try {
       enqueue_copies(copies, stream);
     } catch (...) {
-      if (own_is_busy_) (void)streams_->finish_own();  // the caller may free what it names now
+      if (own_is_busy_) (void)streams_->finish_own();  // the caller may now free the memory that it named
       own_is_busy_ = false;
       throw;
     }
@@ -127,7 +128,7 @@ class cuda_work {
     if (stream == agent::host) streams_->require_no_capture(what_of_the_host);
   }
 
-  /// Memory of the host tier is the calling thread's to copy; any other may be a device's.
+  /// The calling thread copies memory of the host tier; other memory may be a device's.
   [[nodiscard]] bool copied_by_caller(const copy_range& it) const noexcept
   {
     if (!memory_->holds(tier::host, it.to, it.size) || !memory_->holds(tier::host, it.from, it.size)) return false;
@@ -166,8 +167,7 @@ class cuda_work {
     }
   }
 
-  /// An error that lay here before is dropped: taken for ours, it would have the caller enqueue the kernel a second
-  /// time.
+  /// An earlier error is dropped first: if it were taken for ours, the caller would enqueue the kernel a second time.
   template <class Callable>
   void enqueue_kernels(agent stream, Callable& work)
   {
@@ -179,7 +179,7 @@ class cuda_work {
     if (stream == agent::host) finish_own();
   }
 
-  /// What the calling thread gave to its own stream is done when it returns.
+  /// Waits for the work that the calling thread gave to its own stream.
   void finish_own()
   {
     if (!std::exchange(own_is_busy_, false)) return;

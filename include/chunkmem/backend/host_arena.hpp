@@ -21,12 +21,12 @@
 namespace chunkmem::inline v0 {
 namespace backend {
 
-/// What the two tiers may hold, and who computes.
+/// The capacities of the two tiers, and the thread that computes.
 ///
 ///     host_arena memory{{.device_capacity = 64_MiB, .host_capacity = 1_GiB, .async_compute = true}};
 struct host_arena_options {
-  bytes device_capacity{};     ///< what the played device may hold
-  bytes host_capacity{};       ///< what the host tier may hold
+  bytes device_capacity{};     ///< of the simulated device
+  bytes host_capacity{};       ///< of the host tier
   bool async_compute = false;  ///< compute is a thread of its own, as on a GPU
 };
 
@@ -35,15 +35,15 @@ struct host_arena_options {
 ///     host_arena memory{{.device_capacity = 64_MiB, .host_capacity = 1_GiB}};
 ///     manager<host_arena> m{memory};
 ///
-/// Each copy agent is a thread. Compute is the calling thread: what is launched on it runs at once, and a wait of
-/// compute blocks; with `async_compute` it is a thread too, the only way to see a missing compute edge without a GPU.
+/// Each copy agent is a thread. Compute is the calling thread: a launch on it runs immediately, and a wait of compute
+/// blocks. With `async_compute` compute is a thread too, which shows a missing wait of compute without a GPU.
 /// Pages are mapped when first touched, so resident memory counts only what is used. Good for embedding, tests and
 /// trainers on the CPU; poor as a measure of a GPU's step time, because copies and compute share one memory.
-/// An event's value is the number of operations its agent finished; waits count, so it never depends on timing.
+/// An event's value is the number of operations its agent was given; waits count, so it never depends on timing.
 /// Cost: copies cost a lock and a wake-up; no allocation after construction other than by `allocate` and `adopt`.
 /// Needs a system with mmap (POSIX).
-/// In a forked child its threads do not exist: it can be destroyed there, and memory released; work and waits are a
-/// usage_error.
+/// A forked child does not have its threads: the arena can be destroyed there, and memory released; work and waits are
+/// a usage_error.
 ///
 /// @threads   one caller at a time, from any thread
 class host_arena {
@@ -61,7 +61,7 @@ class host_arena {
   host_arena(const host_arena&) = delete;
   host_arena& operator=(const host_arena&) = delete;
 
-  /// Finishes what is queued, then unmaps what was not released, unless it is held.
+  /// Finishes queued work, then unmaps memory that was not released, unless it is held.
   ~host_arena()
   {
     if (workers_.is_owner())
@@ -79,7 +79,7 @@ class host_arena {
   /// Maps fresh memory, aligned to a page.
   ///
   /// @throws usage_error     size is 0, or there is no such tier
-  /// @throws out_of_memory   past the capacity, or the system has no more; nothing was changed
+  /// @throws out_of_memory   above the capacity, or the system has no more; nothing was changed
   [[nodiscard]] std::byte* allocate(tier where, bytes size)
   {
     ledger_.require(where, size);
@@ -89,8 +89,8 @@ class host_arena {
     return static_cast<std::byte*>(place);
   }
 
-  /// Finishes all queued work first, since some of it may touch this memory; then unmaps. A forked child waits for
-  /// nothing. Null is ignored; what was never allocated is counted by `unknown_releases` and left alone.
+  /// Finishes all queued work first, since some of it may touch this memory; then unmaps. A forked child does not wait.
+  /// Null is ignored; an address that was never allocated is counted by `unknown_releases` and left alone.
   void release(tier where, std::byte* place) noexcept
   {
     if (workers_.is_owner())
@@ -98,8 +98,8 @@ class host_arena {
     const bytes size = ledger_.remove(where, place);
     if (size != bytes{}) unmap(place, size);
   }
-  /// For communicators: where it is true, others may still use memory of this arena, and none is unmapped any more.
-  /// They may set it until the arena has finished what is queued.
+  /// For communicators: where this is true, others may still use memory of this arena, and none is unmapped any more.
+  /// Communicators may set it until the arena has finished its queued work.
   [[nodiscard]] const std::shared_ptr<std::atomic<bool>>& held() const noexcept { return held_; }
   [[nodiscard]] std::uint64_t unknown_releases() const noexcept { return ledger_.unknown_releases(); }
 
@@ -119,7 +119,7 @@ class host_arena {
     give(stream, operation::filling(to, value, size));
   }
 
-  /// Runs a callable on an agent. It must not throw; at most 128 bytes. @see inline_task
+  /// Runs a callable on an agent. The callable must not throw, and has at most 128 bytes. @see inline_task
   /// @throws usage_error   unknown agent; nothing was enqueued
   template <class Callable>
   void launch(agent stream, Callable&& work)
@@ -137,14 +137,15 @@ class host_arena {
   /// Later work of `stream` starts after `point`. Blocks only where `stream` works on the calling thread.
   /// @throws usage_error   unknown agent, or the event was never recorded; nothing was enqueued
   void wait(agent stream, event point) { order(stream, point, 0); }
-  /// The same; where it blocks, it is added to `waited`.
+  /// The same; a wait that blocks is added to `waited`.
   /// @throws usage_error   as above
   void wait(agent stream, event point, wait_cause why)
   {
     order(stream, point, static_cast<std::uint8_t>(1 + static_cast<unsigned>(why)));
   }
 
-  /// Waits that blocked the calling thread or a stream's thread, of those that named a cause; of enqueues all.
+  /// Waits with this cause that blocked the calling thread or a stream's thread; for `throttle`, the enqueues that
+  /// blocked.
   [[nodiscard]] wait_total waited(wait_cause why) const noexcept { return totals_.of(why); }
 
   /// One more agent, a thread of its own.
@@ -198,7 +199,7 @@ class host_arena {
     require_recorded(point, given(point.source));
     require_own_process();
     if (point.source == stream || point.value == 0) return;
-    // Never "skip what is reached already": the counts, and with them later events, would depend on timing.
+    // Never skip a wait for a reached event: the counts, and with them later events, would depend on timing.
     if (workers_[index_of(stream)]) {
       workers_[index_of(stream)]->enqueue(operation::waiting(point, why));
     } else if (why == 0) {
@@ -228,7 +229,7 @@ class host_arena {
 
   tier_ledger ledger_;
   std::shared_ptr<std::atomic<bool>> held_ = std::make_shared<std::atomic<bool>>(false);
-  std::uint64_t kept_ = 0;  ///< bytes that were released while they were held
+  std::uint64_t kept_ = 0;  ///< bytes that were released while memory was held
   std::chrono::steady_clock::time_point start_;
   std::size_t agents_ = built_in_agents;
   wait_totals totals_;  // before the workers, as the next one: they use both until they are joined

@@ -18,12 +18,12 @@ namespace backend {
 
 /// Makes a stream backend of any memory backend: every agent is the calling thread, and its work is done at return.
 ///
-///     on_caller<my_memory> memory{};  // my_memory: as memory_backend asks
+///     on_caller<my_memory> memory{};  // my_memory: a memory_backend
 ///     manager<on_caller<my_memory>> m{memory};
 ///
-/// Good for memory that has no streams (a Thrust system on the CPU, one's own allocator), and for finding out whether a
-/// wrong result comes from the order of work: here there is only one. Poor for speed, because no copy overlaps compute.
-/// An event's value is the number of operations its agent was given.
+/// Good for memory that has no streams (a Thrust system on the CPU, an allocator of yours), and for finding out whether
+/// a wrong result comes from the order of work: here the order is fixed. Poor for speed, because no copy overlaps
+/// compute. An event's value is the number of operations its agent was given.
 /// Cost: a count on top of each operation; no allocation.
 ///
 /// @tparam Memory   where bytes live; see memory_backend
@@ -75,8 +75,8 @@ class on_caller {
     ++given_[index_of(stream)];
   }
 
-  /// Runs a callable now. It must not throw; at most 128 bytes, so that what runs here runs on every backend. Where the
-  /// memory carries no bytes it is not run.
+  /// Runs a callable now. The callable must not throw, and has at most 128 bytes, as on every backend. Where the memory
+  /// carries no bytes it is not run.
   /// @throws usage_error   unknown agent; nothing was done
   template <class Callable>
   void launch(agent stream, Callable&& work)
@@ -94,7 +94,7 @@ class on_caller {
     return {.value = given_[index_of(stream)], .source = stream};
   }
 
-  /// Nothing to wait for: what was recorded is done.
+  /// Returns immediately: recorded work is done.
   /// @throws usage_error   unknown agent, or the event was never recorded
   void wait(agent stream, event point)
   {
@@ -104,7 +104,7 @@ class on_caller {
   }
   /// @throws usage_error   as above
   void wait(agent stream, event point, wait_cause) { wait(stream, point); }
-  /// Nothing ever blocks.
+  /// Always zero: no wait blocks.
   [[nodiscard]] wait_total waited(wait_cause) const noexcept { return {}; }
 
   /// @throws usage_error   `max_agents` are in use

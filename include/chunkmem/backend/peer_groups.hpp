@@ -19,20 +19,20 @@ namespace backend {
 ///     groups.join({.group = &mine, .check = ..., .mark = ..., .abort = ..., .deadline = 60'000'000'000});
 ///     if (groups.look(start, deadline, now) == peer_groups::found::lost) keep_memory();
 ///
-/// An operation of a group waits on its stream for other ranks, and for ever where one of them is gone. All work behind
-/// it waits too, also that of other groups. So the groups of a device end together. First all are marked, then each is
-/// aborted: NCCL's abort may wait for a kernel of another communicator of the same device. New groups may join when the
-/// failed ones have ended and their operations have left the streams.
+/// An operation of a group waits on its stream for other ranks, and for ever where one of them is gone. All work after
+/// it on the stream waits too, also that of other groups. So the groups of a device end together. First all are marked,
+/// then each is aborted: NCCL's abort may wait for a kernel of another communicator of the same device. New groups may
+/// join when the failed ones have ended and their operations have left the streams.
 ///
-/// Owned by the device and by its groups together: either may end first. @threads   any
+/// The device and its groups share the ownership: either may end first. @threads   any
 class peer_groups {
  public:
   using clock = std::chrono::steady_clock;
 
-  /// What a device asks of a group. None of the functions throws or waits for other ranks.
+  /// The functions of a group that a device calls. None of them throws or waits for other ranks.
   struct member {
     void* group = nullptr;
-    bool (*check)(void* group) noexcept = nullptr;  ///< asks; a failure marks the group, and false says so
+    bool (*check)(void* group) noexcept = nullptr;  ///< false: the group has failed, and is marked
     void (*mark)(void* group, const comm_error& why) noexcept = nullptr;  ///< tells the ranks, unless it has failed
     void (*abort)(void* group) noexcept = nullptr;                        ///< takes its operations off the streams
     std::uint64_t deadline = 0;                                           ///< longest wait for other ranks [ns]
@@ -51,14 +51,14 @@ class peer_groups {
           "before you use new ones, outside of a capture)"};
     members_.push_back(fresh);
   }
-  /// A group that ended has nothing to be asked for any more.
+  /// Removes a group that ends.
   void leave(const void* group) noexcept
   {
     const std::lock_guard lock{mutex_};
     std::erase_if(members_, [=](const member& it) { return it.group == group; });
   }
 
-  /// Whether groups failed, and have all left since: where none of their operations is on a stream, say `drained`.
+  /// Whether groups failed and have all left: call `drained` once none of their operations is on a stream.
   [[nodiscard]] bool waits_to_drain() const noexcept
   {
     const std::lock_guard lock{mutex_};
@@ -69,7 +69,7 @@ class peer_groups {
     const std::lock_guard lock{mutex_};
     if (members_.empty()) why_.reset();
   }
-  /// The device has ended: its groups may forget it.
+  /// Notes that the device has ended.
   void close() noexcept
   {
     const std::lock_guard lock{mutex_};
@@ -97,7 +97,7 @@ class peer_groups {
   enum class found : std::uint8_t {
     well,
     ended,  ///< by a failure; their operations are leaving the streams
-    lost,   ///< and the time for that is over
+    lost,   ///< ended, and the time for leaving the streams is over
   };
   /// For a wait that began at `start` and is held up by an operation with this deadline: asks the groups, and ends them
   /// where one has failed or the deadline has passed.
@@ -130,11 +130,11 @@ class peer_groups {
     for (const member& it : members_) it.abort(it.group);
   }
 
-  /// For groups that fail with another one.
+  /// The error of groups that end because another one failed.
   [[nodiscard]] static comm_error of_another_group() noexcept
   {
     return {error_text{} << "chunkmem: another group of ranks with work on the same device failed, so this one ended "
-                            "with it (see that one's error)",
+                            "too (see the error of that group)",
             {.failure = comm_failure::revoked}};
   }
   [[nodiscard]] static comm_error late(std::chrono::nanoseconds waited) noexcept

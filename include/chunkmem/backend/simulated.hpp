@@ -24,7 +24,7 @@ struct link_cost {
   std::uint64_t latency_nanoseconds = 0;
   double bytes_per_second = 1e9;
 
-  /// Time for `size` bytes, rounded up [ns]; saturates where 64 bits do not hold it. Never falls as `size` grows.
+  /// Time for `size` bytes, rounded up [ns]; saturates at 64 bits. Never falls as `size` grows.
   [[nodiscard]] constexpr std::uint64_t nanoseconds_for(bytes size) const noexcept
   {
     const double exact = static_cast<double>(size.count()) / bytes_per_second * 1e9;
@@ -36,20 +36,19 @@ struct link_cost {
   }
 };
 
-/// What the operations of a machine cost in virtual time.
+/// The costs of a machine's operations in virtual time.
 ///
 ///     simulated memory{{.device_capacity = 1_GiB, .host_capacity = 8_GiB, .costs = {.to_device = {10'000, 50e9}}}};
 ///
-/// The defaults are round numbers of one GPU on PCIe 4.0 x16 with pinned memory, good for comparing plans; for the
-/// step time of your machine put in what you measured there. Assumes two tiers, device and host, and full duplex.
+/// The defaults are round numbers of one GPU on PCIe 4.0 x16 with pinned memory, good for comparing plans. For the step
+/// time of your machine, set values measured there. Assumes two tiers, device and host, and full duplex.
 struct cost_table {
   link_cost to_device{.latency_nanoseconds = 10'000, .bytes_per_second = 25e9};
   link_cost to_host{.latency_nanoseconds = 10'000, .bytes_per_second = 25e9};
   link_cost within_device{.latency_nanoseconds = 2'000, .bytes_per_second = 1e12};
   link_cost within_host{.latency_nanoseconds = 1'000, .bytes_per_second = 10e9};
   std::uint64_t launch_nanoseconds = 5'000;
-  /// What copies of both links and work on the host read and write of host memory together; 0: more than they ever ask
-  /// for.
+  /// Bandwidth of host memory, shared by copies of both links and work on the host; 0: unlimited.
   double host_memory_bytes_per_second = 0;
 
   /// Bytes of host memory that a copy between two tiers reads and writes. @throws size_overflow
@@ -58,7 +57,7 @@ struct cost_table {
     return size * ((from == tier::host ? 1U : 0U) + (to == tier::host ? 1U : 0U));
   }
 
-  /// The cost of a copy between two tiers; a fill costs what a copy within its tier does.
+  /// The cost of a copy between two tiers; a fill costs as much as a copy within its tier.
   [[nodiscard]] constexpr const link_cost& between(tier from, tier to) const noexcept
   {
     if (from == to) return to == tier::device ? within_device : within_host;
@@ -66,7 +65,7 @@ struct cost_table {
   }
 };
 
-/// @throws config_error   a rate is not above zero (or not a number), or that of host memory below it
+/// @throws config_error   a rate is not above 0 (or NaN), or the rate of host memory is negative or NaN
 constexpr void require_usable(const cost_table& costs)
 {
   for (const link_cost* cost : {&costs.to_device, &costs.to_host, &costs.within_device, &costs.within_host}) {
@@ -76,22 +75,22 @@ constexpr void require_usable(const cost_table& costs)
   }
   if (!(costs.host_memory_bytes_per_second >= 0)) {
     throw config_error{
-        "cost table whose host_memory_bytes_per_second is negative or no number (0 leaves it unlimited)"};
+        "cost table whose host_memory_bytes_per_second is negative or not a number (0 leaves it unlimited)"};
   }
 }
 
-/// A rate that several works share in virtual time.
+/// A bandwidth that several operations share in virtual time.
 ///
 ///     shared_bandwidth memory{50e9};
 ///     const std::uint64_t first = memory.serve(0, 1'000'000, bytes{25'000'000});  // half of the rate until 1'000'000
-///     const std::uint64_t second = memory.serve(0, 500'000, bytes{50'000'000});   // what is left, until 1'500'000
+///     const std::uint64_t second = memory.serve(0, 500'000, bytes{50'000'000});   // the rest, until 1'500'000
 ///
-/// Each work takes its bytes at an even pace over its own time. What was given first keeps its pace; what is given
-/// later gets what is left, and lasts longer where that is too little. So no more than the rate is ever in use, and
-/// what starts earlier than something given before it finds the rate unused until then. Good where works are many and
-/// short against the whole; poor as a model of fairness: real memory slows all of them down, and which one is late
-/// matters to what waits for it. Cost: O(log + changes of the rate while the work lasts); memory for the changes that
-/// are not forgotten.
+/// Each operation moves its bytes at an even rate over its time. An operation that was given first keeps its rate; a
+/// later one gets the rest, and lasts longer where that is too little. So no more than the bandwidth is ever in use,
+/// and an operation that starts before one given earlier finds all of it unused until then. Good where operations are
+/// many and short; poor as a model of fairness: real memory slows all of them down, and which one is late matters to
+/// work that waits for it. Cost: O(log + changes of the rate during the operation); memory for the changes that are not
+/// forgotten.
 ///
 /// @threads   one caller at a time
 class shared_bandwidth {
@@ -102,9 +101,9 @@ class shared_bandwidth {
   {
   }
 
-  /// Gives the rate one more work, and says when it ends [ns].
+  /// Adds one more operation, and returns when it ends [ns].
   /// @param begin         when it starts [ns]
-  /// @param nanoseconds   what it would last alone with all the bandwidth it likes; it never lasts less
+  /// @param nanoseconds   how long it lasts with unlimited bandwidth; it never lasts less
   /// @param size          bytes that it takes in that time
   /// @throws std::bad_alloc   nothing was changed
   [[nodiscard]] std::uint64_t serve(std::uint64_t begin, std::uint64_t nanoseconds, bytes size)
@@ -123,7 +122,7 @@ class shared_bandwidth {
     return end;
   }
 
-  /// Nothing will start before `now` any more: what was in use until then takes no memory.
+  /// Promises that nothing will start before `now`, so that the changes until then are forgotten.
   void forget_before(std::uint64_t now)
   {
     const std::size_t gone = piece_at(now);
@@ -136,13 +135,13 @@ class shared_bandwidth {
  private:
   static constexpr std::uint64_t horizon = std::uint64_t{1} << 62;
 
-  /// From `begin` to the next piece's this share of the rate is unused. The last piece is unused for ever.
+  /// From `begin` to that of the next piece, this share of the rate is unused. The last piece lasts for ever.
   struct piece {
     std::uint64_t begin;
     double unused;
   };
 
-  // The last one that begins at `now` or before it; the first, if none does.
+  // The last piece that begins at `now` or before it; the first, if none does.
   [[nodiscard]] std::size_t piece_at(std::uint64_t now) const noexcept
   {
     std::size_t low = 0;
@@ -162,8 +161,8 @@ class shared_bandwidth {
     return index + 1;
   }
 
-  // Takes what the work wants, or what is there, from `at` on until it is done. Returns the piece that begins when it
-  // ends.
+  // Takes the wanted share, or the unused one if smaller, from piece to piece until the work is done. Returns the piece
+  // that begins at its end.
   std::size_t take(std::size_t index, double wanted, double left)
   {
     for (;; ++index) {
@@ -183,7 +182,7 @@ class shared_bandwidth {
     }
   }
 
-  // Neighbours of one share become one piece.
+  // Merges neighbours with the same share.
   void merge(std::size_t first, std::size_t last)
   {
     std::size_t kept = first;
@@ -197,13 +196,13 @@ class shared_bandwidth {
   std::vector<piece> pieces_;
 };
 
-/// The machine that is played.
+/// The simulated machine.
 ///
 ///     simulated memory{{.device_capacity = 1_GiB, .host_capacity = 8_GiB, .host_runs_ahead = true}};
 struct simulated_options {
-  bytes device_capacity{};       ///< what the device may hold
-  bytes host_capacity{};         ///< what the host tier may hold
-  cost_table costs{};            ///< what copies, launches and kernels take
+  bytes device_capacity{};       ///< of the device tier
+  bytes host_capacity{};         ///< of the host tier
+  cost_table costs{};            ///< of copies and launches
   bool host_runs_ahead = false;  ///< the caller only enqueues compute, as on a GPU; else the caller is compute
 };
 
@@ -211,12 +210,12 @@ struct simulated_options {
 ///
 /// Addresses are made up and never read; copies and launches only let time pass, and a launched callable does not run.
 /// Compute is `advance(agent, nanoseconds)`. A copy starts when its agent is free, the caller has enqueued it, and the
-/// link of its direction is free; one that was enqueued first has the link first, so later copies pay, also where an
-/// earlier one still waits for an event. Where the cost table has a rate of host memory, copies and what
-/// `advance(agent, nanoseconds, host_bytes)` says of work on the host share it, as shared_bandwidth does. Good for
-/// planning and for tests of decisions; poor where copies and kernels compete for the device's memory bandwidth, which
-/// it does not model. An event's value is the virtual time at which its agent is done [ns]; it never falls, and may
-/// stay the same. Cost: O(1) per operation, more where host memory has a rate; O(live allocations) per allocation.
+/// link of its direction is free. Copies take a link in the order of enqueueing, also where an earlier one still waits
+/// for an event. Where the cost table has a bandwidth of host memory, copies and the host bytes of
+/// `advance(agent, nanoseconds, host_bytes)` share it, see shared_bandwidth. Good for planning and for tests of
+/// decisions; poor where copies and kernels compete for the device's memory bandwidth, which is not modelled. An
+/// event's value is the virtual time at which its agent is done [ns]; it never falls, and may stay the same. Cost: O(1)
+/// per operation, more where host memory has a rate; O(live allocations) per allocation.
 ///
 /// @threads   one caller at a time, from any thread
 class simulated {
@@ -224,7 +223,7 @@ class simulated {
   static constexpr bool host_addressable = false;
   static constexpr bool has_bytes = false;
 
-  /// @throws config_error   a rate in the cost table is not above zero, or that of host memory below it
+  /// @throws config_error   a rate in the cost table is not above 0, or the rate of host memory is negative
   explicit simulated(const simulated_options& options)
       : ledger_{options.device_capacity, options.host_capacity},
         costs_{options.costs},
@@ -238,7 +237,7 @@ class simulated {
 
   /// @return a made-up address, never given twice
   /// @throws usage_error     size is 0, or there is no such tier
-  /// @throws out_of_memory   past the capacity, or 2^60 B were given out over time; nothing was changed
+  /// @throws out_of_memory   above the capacity, or 2^60 B were given out over time; nothing was changed
   [[nodiscard]] std::byte* allocate(tier where, bytes size)
   {
     ledger_.require(where, size);
@@ -280,7 +279,7 @@ class simulated {
     advance(stream, costs_.between(target, target).nanoseconds_for(size), target == tier::host ? size : bytes{});
   }
 
-  /// Costs a launch. The callable is not run: it has no bytes to work on.
+  /// Takes the time of a launch. The callable is not run: it has no bytes to work on.
   /// @throws usage_error   unknown agent; no time passed
   template <class Callable>
   void launch(agent stream, Callable&&)
@@ -288,12 +287,12 @@ class simulated {
     advance(stream, costs_.launch_nanoseconds);
   }
 
-  /// Lets an agent work for a while: this is what compute costs.
+  /// Lets an agent work for this time: the cost of compute.
   /// @throws usage_error   unknown agent; no time passed
   void advance(agent stream, std::uint64_t nanoseconds) { advance(stream, nanoseconds, bytes{}); }
 
-  /// The same for work that reads and writes `host_bytes` of host memory, evenly over its time: it lasts longer where
-  /// others leave it less.
+  /// The same for work that reads and writes `host_bytes` of host memory, evenly over its time: the work lasts longer
+  /// where other operations leave too little bandwidth.
   /// @throws usage_error   unknown agent; no time passed
   void advance(agent stream, std::uint64_t nanoseconds, bytes host_bytes)
   {
@@ -337,7 +336,7 @@ class simulated {
 
   [[nodiscard]] std::size_t agents() const noexcept { return agents_; }
 
-  /// When an agent is done with all it was given [ns].
+  /// When an agent is done with all its work [ns].
   /// @throws usage_error   unknown agent
   [[nodiscard]] std::uint64_t clock(agent stream) const
   {
@@ -355,7 +354,7 @@ class simulated {
   {
     return where == tier::device ? address_room : 2 * address_room;
   }
-  // What was not allocated here is the caller's own memory, and that is on the host.
+  // Memory that was not allocated here is the caller's own, on the host.
   [[nodiscard]] static tier tier_of(const std::byte* place) noexcept
   {
     const auto address = std::uint64_t{reinterpret_cast<std::uintptr_t>(place)};
@@ -384,7 +383,7 @@ class simulated {
     return index_of(stream == agent::compute && !host_runs_ahead_ ? agent::host : stream);
   }
   [[nodiscard]] std::uint64_t& clock_of(agent stream) noexcept { return clocks_[clock_index(stream)]; }
-  // Nothing starts before the caller asks for it.
+  // No operation starts before the caller enqueues it.
   [[nodiscard]] std::uint64_t start_of(agent stream) const noexcept
   {
     return later_of(clocks_[clock_index(stream)], now());

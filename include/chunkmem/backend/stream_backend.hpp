@@ -12,7 +12,7 @@
 
 namespace chunkmem::inline v0 {
 
-/// Names its tiers' limits.
+/// Has a capacity for each tier.
 template <class Backend>
 concept limits_tiers = requires(const Backend& backend, tier where) {
   {
@@ -20,7 +20,7 @@ concept limits_tiers = requires(const Backend& backend, tier where) {
   } -> std::same_as<bytes>;
 };
 
-/// Hands out the memory of a tier. Called at set-up only: a manager cuts its own frames.
+/// Allocates the memory of a tier. Called at set-up only: a manager divides it into frames.
 template <class Backend>
 concept allocates_tiers = requires(Backend& backend, tier where, std::byte* place, bytes size) {
   {
@@ -50,8 +50,8 @@ concept memory_backend = limits_tiers<Backend> && allocates_tiers<Backend> && co
   } -> std::convertible_to<bool>;
 };
 
-/// Copies carry bytes. A backend without any says `static constexpr bool has_bytes = false`: then nothing may be
-/// computed.
+/// Whether copies carry bytes. A backend without bytes has `static constexpr bool has_bytes = false`: nothing may be
+/// computed on it.
 template <class Backend>
 [[nodiscard]] consteval bool has_bytes() noexcept
 {
@@ -61,7 +61,7 @@ template <class Backend>
     return true;
 }
 
-/// Who works: an index, not a closed set. The first four are there in every backend; `adopt` adds the caller's own.
+/// A stream or the calling thread: an index, not a closed set. Every backend has the first four; `adopt` adds others.
 ///
 /// Work of one agent happens in the order it was given; work of two agents happens in any order that their waits allow.
 enum class agent : std::uint8_t {
@@ -74,7 +74,7 @@ enum class agent : std::uint8_t {
 inline constexpr std::size_t built_in_agents = 4;
 inline constexpr std::size_t max_agents = 8;
 
-/// A point in the work of one agent: all that it was given before. Value 0 is always reached.
+/// A point in the work of one agent, after all work that it was given before. Value 0 is always reached.
 ///
 ///     const event done = memory.record(agent::to_device);
 ///     memory.wait(agent::compute, done);
@@ -87,7 +87,7 @@ struct event {
 
 namespace detail {
 
-/// Nothing to do. A name, since nvcc takes no requirement for fulfilled that holds a lambda.
+/// Does nothing. A named type, since nvcc does not accept a lambda in a requirement.
 struct idle_work {
   void operator()() const noexcept {}
 };
@@ -117,12 +117,13 @@ concept orders_agents = requires(Backend& backend, agent stream, event point) {
 /// 1. `copy(to, from, size, stream)`, `fill` and `launch(stream, fn)` enqueue and return; with `agent::host` they are
 ///    done when they return. They throw `device_error` with nothing enqueued. `fn` is nothrow-movable and at most 128
 ///    bytes.
-/// 2. `record(stream)` is an event that covers all that `stream` was given so far; `record(agent::host)` is reached at
-///    once.
+/// 2. `record(stream)` is an event that covers all work of `stream` so far; `record(agent::host)` is reached
+///    immediately.
 /// 3. `wait(stream, e)`: later work of `stream` starts after `e`. It blocks the caller only where `stream` is
 ///    `agent::host`.
-/// 4. Work starts in the order of enqueueing, for each agent; a wait names only what was recorded before, so no cycle
-///    of waits can be built.
+/// 4. Work starts in the order of enqueueing, for each agent; a wait names only an event that was recorded before, so
+/// no
+///    cycle of waits can be built.
 /// 5. `adopt()` gives one more agent, or throws `usage_error` when `max_agents` are in use.
 /// 6. `now()` is time for reports [ns]. No decision of a manager reads it, or asks whether an event is reached, so
 ///    every backend decides alike.
@@ -145,15 +146,16 @@ concept stream_backend = memory_backend<Backend> && enqueues_work<Backend> && or
                            } -> std::same_as<std::uint64_t>;
                          };
 
-/// A stream backend that can write down what it is given, as a graph, and do it again as often as it is told.
+/// A stream backend that can capture its work as a graph, and launch the graph any number of times.
 ///
 /// Laws:
-/// 1. From `begin_capture()` to `end_capture()` the work of all agents but `agent::host` is written down and not done.
-///    What was given before is ordered before it.
-/// 2. What cannot be written down throws `usage_error` with nothing changed, and the capture goes on: work of
-///    `agent::host`, waits of it, callables that run on the host, memory, new agents.
-/// 3. `end_capture()` gives all that was written down; it throws `device_error` where that is lost.
-/// 4. `launch(graph)` enqueues it: after all that every agent was given, and before all that any agent is given later.
+/// 1. From `begin_capture()` to `end_capture()` the work of all agents but `agent::host` is captured and not done.
+///    Earlier work is ordered before it.
+/// 2. Work that cannot be captured throws `usage_error` with nothing changed, and the capture goes on: work of
+///    `agent::host`, its waits, callables that run on the host, memory, new agents.
+/// 3. `end_capture()` returns the captured work; it throws `device_error` where that is lost.
+/// 4. `launch(graph)` enqueues the graph: after all earlier work of every agent, and before all later work of any
+/// agent.
 ///    Events recorded before, in a capture or not, are reached when the graph is done.
 /// 5. A graph may be destroyed while it runs, and outlives its backend only as a dead handle.
 template <class Backend>
@@ -172,10 +174,10 @@ concept graph_backend =
 
 /// Why the calling thread waits, or a stream of kernels waits for a copy.
 enum class wait_cause : std::uint8_t {
-  demand_miss,      ///< for a load, for the room that a load needs, or a stream for a write-back of what it overwrites
+  demand_miss,  ///< for a load, for the room of a load, or of a stream for the write-back of bytes that it overwrites
   optimizer_input,  ///< for bytes on their way to the host
   throttle,         ///< for room in a queue of the backend
-  other,            ///< the calling thread for agents that only read what it overwrites: a step on one agent has none
+  other,            ///< of the calling thread, for agents that only read bytes that it overwrites: none on one agent
 };
 
 inline constexpr std::size_t wait_causes = 4;
@@ -192,11 +194,10 @@ struct wait_total {
 /// A stream backend that knows which waits blocked, and for how long. Only reports ask it.
 ///
 /// Laws:
-/// 1. `wait(stream, e, why)` orders as `wait(stream, e)`. The event's being reached already changes nothing but the
-///    totals.
+/// 1. `wait(stream, e, why)` orders as `wait(stream, e)`. Whether the event is already reached changes only the totals.
 /// 2. `waited(why)` has the waits of that cause that blocked `stream`: the calling thread, or the stream on its thread
-///    or clock. `waited(wait_cause::throttle)` has the enqueues that blocked. Totals never fall. Without it a manager
-///    measures the calling thread's waits around `wait`, and counts each of them; see hazard_tracker.
+///    or clock. `waited(wait_cause::throttle)` has the enqueues that blocked. Totals never fall. Without `waited` a
+///    manager measures the calling thread's waits around `wait`, and counts each of them; see hazard_tracker.
 template <class Backend>
 concept measuring_backend = stream_backend<Backend> &&
                             requires(Backend& backend, const Backend& view, agent stream, event point, wait_cause why) {
@@ -219,7 +220,7 @@ constexpr void require_agent(agent stream, std::size_t agents)
                                  << agents << " (use one of the built-in agents or one that adopt() gave)"};
 }
 
-/// @throws usage_error   nothing to write to, or to read from, where bytes are to move
+/// @throws usage_error   a null address, where the size is not 0
 constexpr void require_places(const std::byte* to, const std::byte* from, bytes size)
 {
   if (size == bytes{} || (to != nullptr && from != nullptr)) [[likely]]
@@ -228,7 +229,7 @@ constexpr void require_places(const std::byte* to, const std::byte* from, bytes 
                                  << " B (pass memory that allocate() gave)"};
 }
 
-/// A wait for what was never recorded could close a cycle of waits, and then nobody would ever wake up.
+/// A wait for an event that was never recorded could close a cycle of waits: a deadlock.
 /// @throws usage_error   `point` lies after everything that its source was `given`
 constexpr void require_recorded(event point, std::uint64_t given)
 {

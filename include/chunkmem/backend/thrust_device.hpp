@@ -40,17 +40,17 @@ namespace backend {
 ///     const thrust_device_options options{.device_capacity = 64_MiB, .host_capacity = 1_GiB};
 ///     on_caller<thrust_device<thrust::omp::tag>> memory{options};
 struct thrust_device_options {
-  bytes device_capacity{};  ///< what the system's memory may hold
-  bytes host_capacity{};    ///< what the host tier may hold
+  bytes device_capacity{};  ///< of the system's memory
+  bytes host_capacity{};    ///< of the host tier
 };
 
 /// The device is what Thrust calls one: memory of a Thrust system, filled and copied by its algorithms.
 ///
-/// This is the form for systems on the CPU: `thrust::cpp::tag`, `thrust::omp::tag`, `thrust::tbb::tag`, and one's own
-/// that derives from the execution policy of one of them. A memory backend, on all cores where the system is; it has no
-/// streams, so a manager takes `on_caller<thrust_device<System>>`. Both tiers are memory of the caller: a kernel is any
-/// loop, or a Thrust algorithm on `pin.data()` with `System{}` in front. Good for trainers written in Thrust that are
-/// to run without a GPU too; poor for speed against `host_arena`, because no copy overlaps compute.
+/// This is the form for systems on the CPU: `thrust::cpp::tag`, `thrust::omp::tag`, `thrust::tbb::tag`, and any type
+/// that derives from the execution policy of one of them. A memory backend, on as many cores as the system uses; it has
+/// no streams, so a manager takes `on_caller<thrust_device<System>>`. Both tiers are memory of the caller: a kernel is
+/// any loop, or a Thrust algorithm on `pin.data()` with `System{}` as its policy. Good for trainers written in Thrust
+/// that have to run without a GPU too; slower than `host_arena`, because no copy overlaps compute.
 /// Memory of the device comes from `thrust::malloc`, 263 B more for each allocation. Copies and fills are one
 /// `thrust::for_each_n` over parts of 1 KiB: `thrust::copy` moves single bytes on OMP and TBB, five times slower.
 /// Needs a host compiler (nvcc does not know these systems) and the header of the system; OMP its compiler flag, TBB
@@ -76,7 +76,7 @@ class thrust_device {
   thrust_device(const thrust_device&) = delete;
   thrust_device& operator=(const thrust_device&) = delete;
 
-  /// Frees what was not released.
+  /// Frees memory that was not released.
   ~thrust_device()
   {
     for (const tier_ledger::allocation& entry : ledger_.allocations()) give_back(entry.where, entry.place);
@@ -85,7 +85,7 @@ class thrust_device {
   [[nodiscard]] bytes capacity(tier where) const noexcept { return ledger_.capacity(where); }
 
   /// @throws usage_error     size is 0, or there is no such tier
-  /// @throws out_of_memory   past the capacity, or the system has no more; nothing was changed
+  /// @throws out_of_memory   above the capacity, or the system has no more; nothing was changed
   /// @throws device_error    the system failed in another way; nothing was changed
   [[nodiscard]] std::byte* allocate(tier where, bytes size)
   {
@@ -96,7 +96,7 @@ class thrust_device {
     return place;
   }
 
-  /// Null is ignored; what was never allocated is counted by `unknown_releases` and left alone.
+  /// Null is ignored; an address that was never allocated is counted by `unknown_releases` and left alone.
   void release(tier where, std::byte* place) noexcept
   {
     if (ledger_.remove(where, place) != bytes{}) give_back(where, place);
@@ -105,14 +105,14 @@ class thrust_device {
 
   /// The two ranges share no byte.
   /// @throws usage_error    a null address; nothing was done
-  /// @throws device_error   the system failed; the bytes written to are not valid
+  /// @throws device_error   the system failed; the destination bytes are unspecified
   void copy(std::byte* to, const std::byte* from, bytes size)
   {
     require_places(to, from, size);
     for_each_part("copy", size, copy_part{to, from, size.count()});
   }
   /// @throws usage_error    a null address; nothing was done
-  /// @throws device_error   the system failed; the bytes written to are not valid
+  /// @throws device_error   the system failed; the destination bytes are unspecified
   void fill(std::byte* to, std::byte value, bytes size)
   {
     require_places(to, to, size);
@@ -168,7 +168,7 @@ class thrust_device {
                                     << " B: " << failed.what() << " (see what the system says)"};
   }
 
-  // Thrust aligns as malloc does. The address to give back is kept in front of the one that is given out.
+  // Thrust aligns as malloc does. The address to free is stored before the aligned one.
   static constexpr std::uint64_t slack = tensor_alignment.count() + sizeof(void*) - 1;
 
   [[nodiscard]] std::byte* take_of_system(bytes size)
@@ -214,8 +214,8 @@ class thrust_device {
 ///
 /// A stream backend; a kernel is a Thrust algorithm on the stream of its agent:
 /// `thrust::transform(thrust::cuda::par_nosync.on(memory.stream(agent::compute)), ...)`. The device tier is a pool of
-/// the CUDA runtime, which Thrust takes any address of; the host tier is pinned. A device capacity of 0 is what the GPU
-/// has free. Another device than the first, or another headroom: use `cuda_device` itself.
+/// the CUDA runtime, and Thrust accepts any address of it; the host tier is pinned. A device capacity of 0 takes all
+/// free memory of the GPU, less a headroom. For another device than the first, or another headroom, use `cuda_device`.
 /// Needs nvcc; laws, errors, costs and threads are those of `cuda_device`.
 template <>
 class thrust_device<thrust::cuda::tag> : public cuda_device<cuda_runtime> {

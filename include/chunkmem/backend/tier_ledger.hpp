@@ -14,15 +14,15 @@
 namespace chunkmem::inline v0 {
 namespace backend {
 
-/// Keeps the books of a backend without a memory of its own: who holds what, and that no tier holds too much.
+/// The allocations of a backend by tier: their addresses and sizes, and that no tier exceeds its capacity.
 ///
 ///     tier_ledger ledger{64_MiB, 1_GiB};
 ///     ledger.require(tier::device, 1_MiB);  // throws where the tier has no room
 ///     ledger.add(tier::device, allocate(1_MiB), 1_MiB);
 ///
-/// Counts the bytes asked for, not what the system rounds them to. `require`, then get the memory, then `add`: `add`
-/// cannot fail, so a failure in between leaves nothing behind. Good for set-up, where allocations are few; poor as a
-/// general allocator, because finding one is a scan.
+/// Counts requested bytes, not the system's rounded ones. `require`, then get the memory, then `add`: `add` cannot
+/// fail, so a failure in between leaves no entry. Good for set-up, where allocations are few; poor as a general
+/// allocator, because each lookup is a scan.
 /// Cost: O(live allocations) per call.
 ///
 /// @threads   one caller per ledger
@@ -41,15 +41,16 @@ class tier_ledger {
   }
 
   [[nodiscard]] bytes capacity(tier where) const noexcept { return is_tier(where) ? capacity_[where] : bytes{}; }
-  /// @pre   no more is live
+  /// @pre   at most `capacity` is live
   void resize(tier where, bytes capacity) noexcept { capacity_[where] = capacity; }
   [[nodiscard]] bytes live(tier where) const noexcept { return live_[where]; }
   [[nodiscard]] std::span<const allocation> allocations() const noexcept { return allocations_; }
 
-  /// How often `remove` was asked for what nobody holds: a defect of the caller that `release` may not throw for.
+  /// How often `remove` got an address that is not allocated: an error of the caller, for which `release` may not
+  /// throw.
   [[nodiscard]] std::uint64_t unknown_releases() const noexcept { return unknown_releases_; }
 
-  /// Says whether `size` more bytes fit, and makes room in the books for them.
+  /// Checks that `size` more bytes fit, and makes room for their entry.
   ///
   /// @throws usage_error     size is 0, or there is no such tier
   /// @throws out_of_memory   the tier would hold more than its capacity; nothing was changed
@@ -57,7 +58,7 @@ class tier_ledger {
   {
     if (!is_tier(where)) {
       throw usage_error{error_text{} << "chunkmem: no memory on the " << name_of(where) << " tier: " << size.count()
-                                     << " B asked for (use tier::device or tier::host)"};
+                                     << " B requested (use tier::device or tier::host)"};
     }
     if (size == bytes{}) {
       throw usage_error{error_text{} << "chunkmem: allocation of 0 B on the " << name_of(where)
@@ -79,7 +80,7 @@ class tier_ledger {
     live_[where] += size;
   }
 
-  /// @return the size that was held, or 0 where nothing was held at `place`; null is nobody's and no mistake
+  /// @return the size of the allocation, or 0 where none is at `place`; null is ignored
   bytes remove(tier where, const std::byte* place) noexcept
   {
     if (place == nullptr) return {};
@@ -107,7 +108,7 @@ class tier_ledger {
     return nullptr;
   }
 
-  /// Throws what a failed allocation of `size` bytes throws; also for systems that have less than their capacity.
+  /// Throws the error of a failed allocation of `size` bytes; also for systems that have less than their capacity.
   [[noreturn]] void refuse(tier where, bytes size) const
   {
     const std::uint64_t held = live_[where].count();
@@ -122,7 +123,7 @@ class tier_ledger {
   }
 
  private:
-  // Addresses of unrelated blocks have no order as pointers.
+  // Pointers to unrelated blocks have no order; integers have.
   [[nodiscard]] static std::uint64_t address_of(const std::byte* place) noexcept
   {
     return std::uint64_t{reinterpret_cast<std::uintptr_t>(place)};

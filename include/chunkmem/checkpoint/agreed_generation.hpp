@@ -26,9 +26,9 @@ namespace checkpoint {
 
 namespace detail {
 
-inline constexpr std::uint64_t blocks_of_round = 64;  ///< that a rank reads of a generation before it says how it went
+inline constexpr std::uint64_t blocks_of_round = 64;  ///< that a rank reads before it reports to the others
 
-/// Tells generations apart. @pre   a rank has read its manifest
+/// A hash of a generation. @pre   a rank has read its manifest
 [[nodiscard]] inline std::uint64_t word_of(const manifest& content)
 {
   const std::string text = write_manifest(content);
@@ -37,7 +37,7 @@ inline constexpr std::uint64_t blocks_of_round = 64;  ///< that a rank reads of 
 
 }  // namespace detail
 
-/// Numbers of the generations that rank 0 sees, newest first. Every rank has to call it, as the others here.
+/// Numbers of the generations that rank 0 sees, newest first. Every rank has to call this, as the other functions here.
 /// @param with_foreign   see all_generations_in
 /// @throws io_error   on every rank: rank 0 cannot list its folder; comm_error
 template <exchanges_words Communicator, file_folder Folder>
@@ -60,8 +60,8 @@ template <exchanges_words Communicator, file_folder Folder>
 }
 
 /// Opens a generation on every rank, and reads its manifest and the headers of its files.
-/// @throws on every rank: corrupt_data, format_error, io_error   they are not whole; config_error   ranks see different
-///   files; comm_error
+/// @throws on every rank: corrupt_data, format_error, io_error   files are not whole; config_error   ranks see
+///   different files; comm_error
 template <exchanges_words Communicator, file_folder Folder>
 [[nodiscard]] generation_reader<Folder> open_generation(Communicator& ranks, const Folder& folder, std::uint64_t number,
                                                         const loader_limits& limits = {})
@@ -82,7 +82,7 @@ template <exchanges_words Communicator, file_folder Folder>
   }
 }
 
-/// The same, and proves it: each rank reads its part of all blocks, in rounds, so that nobody waits for long.
+/// The same, and verifies it: each rank reads its part of all blocks, in rounds, so that no rank waits for long.
 template <exchanges_words Communicator, file_folder Folder>
 void check_generation(Communicator& ranks, const Folder& folder, std::uint64_t number)
 {
@@ -96,8 +96,8 @@ void check_generation(Communicator& ranks, const Folder& folder, std::uint64_t n
   }
 }
 
-/// This rank's part of `check_generation`, alone. @param progress   `progress(bytes)`: so many more were read
-/// @return   0 where something is not whole, else a word that is equal on ranks that see the same generation
+/// This rank's part of `check_generation`, alone. @param progress   `progress(bytes)`: this many more bytes were read
+/// @return   0 where something is not whole, else a hash that is equal on ranks that see the same generation
 template <file_folder Folder, class Progress>
 [[nodiscard]] std::uint64_t check_own_part(const Folder& folder, std::uint64_t number, std::uint64_t rank,
                                            std::uint32_t ranks, Progress progress)
@@ -114,13 +114,13 @@ template <file_folder Folder, class Progress>
   };
   try {
     (void)try_newest({number}, ignored, check);
-  } catch (const io_error&) {  // this process lacks files: not proven
+  } catch (const io_error&) {  // this process lacks files: not verified
   }
   return word;
 }
 
-/// It could be loaded. @throws config_error   ranks see different files; io_error   a process lacks files or memory;
-/// comm_error
+/// Whether the generation could be loaded. @throws config_error   ranks see different files; io_error   a process lacks
+/// files or memory; comm_error
 template <exchanges_words Communicator, file_folder Folder>
 [[nodiscard]] bool is_whole(Communicator& ranks, const Folder& folder, std::uint64_t number)
 {

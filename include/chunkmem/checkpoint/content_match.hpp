@@ -29,16 +29,16 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// The names of a file and of a model after a load or an import: loaded, begun anew, ignored.
+/// The names of a file and of a model after a load or an import: loaded, initialized anew, ignored.
 ///
 ///     for (const std::string& it : checkpoint::load(m, folder, {.begins_anew = {"*lora*"}}).names.begun_anew)
 ///       std::cout << it << " is as it was filled\n";
 struct matched_names {
   std::vector<std::string> loaded;
-  /// of the model, and not taken from the file: weights, buffers and registered states are as the trainer left them,
-  /// and lists of an optimizer are zeros
+  /// names of the model that are not loaded from the file: weights, buffers and registered states are as the trainer
+  /// left them, and lists of an optimizer are zeros
   std::vector<std::string> begun_anew;
-  std::vector<std::string> ignored;  ///< of the file, and not taken
+  std::vector<std::string> ignored;  ///< names of the file that are not loaded
 };
 
 namespace detail {
@@ -46,11 +46,11 @@ namespace detail {
 /// The permitted differences between a model and a file. The names outlive this object.
 struct match_rules {
   std::string_view source;                     ///< "this checkpoint", or the file's name
-  std::string_view remedy;                     ///< against names of one of the two
+  std::string_view remedy;                     ///< against names that only one of the two has
   std::string_view remedy_of_shape;            ///< against another shape or type
   std::span<const std::string> begins_anew{};  ///< names that the file may lack
   std::span<const std::string> leaves_out{};   ///< names of the file that count as if they were not there
-  bool takes_part = false;                     ///< also any names that one of the two lacks
+  bool takes_part = false;                     ///< either of the two may lack any names
   std::span<const file_name_rule> names{};     ///< of tensors in the file
 };
 
@@ -80,7 +80,7 @@ inline constexpr match_rules of_checkpoint{
   refuse_match(of_checkpoint, what, name);
 }
 
-/// A pattern of the list has the form of this name. A registered state is named with or without "state/", and the bytes
+/// Whether a pattern of the list matches this name. A registered state is named with or without "state/", and the bytes
 /// of one rank with or without "[rank 1 of 4]".
 [[nodiscard]] inline bool has_name(std::span<const std::string> patterns, std::string_view name)
 {
@@ -96,8 +96,8 @@ inline constexpr match_rules of_checkpoint{
 /// The answer to a tensor of the model that the file lacks.
 enum class absence : std::uint8_t {
   refused,  ///< unless the rules let it begin anew
-  zero,     ///< it is zero then
-  stays,    ///< it is left alone
+  zero,     ///< the tensor becomes zero
+  stays,    ///< the tensor stays as it is
 };
 
 [[nodiscard]] inline std::string shape_text(std::span<const std::uint64_t> extents)
@@ -116,16 +116,16 @@ enum class absence : std::uint8_t {
 ///     const matched_names names = match.take_names();
 class file_match {
  public:
-  /// All outlive this. @param empty   names that were saved without bytes
+  /// All arguments outlive this. @param empty   names that were saved without bytes
   file_match(const stored_index& index, const detail::match_rules& rules, std::span<const std::string> empty = {})
       : index_{index}, rules_{rules}, empty_(empty.begin(), empty.end())
   {
     for (const auto& [name, value] : index.all()) (is_left_out(name) ? left_out_ : left_).insert(name);
   }
 
-  /// Takes in a tensor, a list of one or a state of the model. @throws config_error   the file does not have it, or it
-  /// is another one
-  /// @param in_file   its name there, where it is that of another one: a copy, or a version
+  /// Adds a tensor, a list of one or a state of the model. @throws config_error   the file lacks it, or has it with
+  /// another shape or type
+  /// @param in_file   the name of its bytes in the file, where that is another tensor's: a copy, or a version
   void add(std::string_view name, const std::vector<std::uint64_t>& extents, dtype type,
            detail::absence absent = detail::absence::refused, std::string_view in_file = {})
   {
@@ -149,9 +149,9 @@ class file_match {
     if (!is_convertible(*known, type)) refuse("another element type", place, *known, type, extents);
     names_.loaded.emplace_back(name);
   }
-  /// So far, without those of the file that are ignored.
+  /// The names so far, without the ignored ones of the file.
   [[nodiscard]] const matched_names& names() const noexcept { return names_; }
-  /// Nothing of the model is missing here from now on. @throws config_error   the file has more than the model
+  /// The names, once all of the model was added. @throws config_error   the file has names that the model lacks
   [[nodiscard]] matched_names take_names()
   {
     if (!left_.empty() && !rules_.takes_part) refuse_match(rules_, "this model does not have", *left_.begin());
@@ -160,22 +160,22 @@ class file_match {
     return std::move(names_);
   }
 
-  /// @param name   in the file   @return   null where it does not have it, or where it is left out
+  /// @param name   in the file   @return   null where the file lacks the name, or where it is left out
   [[nodiscard]] const stored_value* find(std::string_view name) const
   {
     return is_left_out(name) ? nullptr : index_.find(name);
   }
-  /// The file has some name that begins so.
+  /// Whether the file has a name with this beginning.
   [[nodiscard]] bool has_some(std::string_view begin) const
   {
     return std::ranges::any_of(index_.all(),
                                [&](const auto& it) { return it.first.starts_with(begin) && !is_left_out(it.first); });
   }
-  /// A name of the file counts as if it were not there.
+  /// Whether a name of the file counts as absent.
   [[nodiscard]] bool is_left_out(std::string_view name) const { return detail::has_name(rules_.leaves_out, name); }
-  /// A tensor, a list of one or a state of the model that is not taken from the file. @pre it was added
+  /// Whether a tensor, a list of one or a state of the model is not loaded from the file. @pre it was added
   [[nodiscard]] bool begins_anew(std::string_view name) const { return anew_.contains(name); }
-  /// Says of a piece of an item where its bytes are. @pre its name was added
+  /// Sets where the bytes of a piece of an item are. @pre its name was added
   void find_piece(item_piece& piece) const
   {
     const detail::place_in_file place = detail::place_of(piece.name, rules_.names);
@@ -203,7 +203,7 @@ class file_match {
   matched_names names_;
 };
 
-/// Compares the versions of lists of one name. @throws config_error   they have different meanings
+/// Compares the versions of lists with equal names. @throws config_error   they have different meanings
 template <class Manager>
 void match_lists(const Manager& m, const manifest& stored)
 {
@@ -216,9 +216,9 @@ void match_lists(const Manager& m, const manifest& stored)
 
 namespace detail {
 
-/// The weights of a unit, or a tensor, are written as a whole, or what lies beside is kept. The shares of all ranks are
-/// looked at: a rank may have no element of the weight that makes the difference. @throws config_error   a part would
-/// have no bytes
+/// Checks that all weights of a unit come from the file, or that the others are filled already. The shards of all ranks
+/// are checked: a rank may have no element of the weight that is missing. @throws config_error   a weight would have no
+/// bytes
 template <class Content>
 void expect_whole_items(const Content& content, const file_match& match, const match_rules& rules)
 {
@@ -251,7 +251,7 @@ void expect_whole_items(const Content& content, const file_match& match, const m
   }
 }
 
-/// Says of each piece of the items where its bytes are. @throws as expect_whole_items
+/// Sets where the bytes of each piece of the items are. @throws as expect_whole_items
 template <class Content>
 void settle_items(Content& content, const file_match& match, const match_rules& rules)
 {
@@ -264,7 +264,7 @@ void settle_items(Content& content, const file_match& match, const match_rules& 
   });
 }
 
-/// One word for patterns and rules of names, which ranks compare.
+/// A hash of patterns and rules of names, which ranks compare.
 [[nodiscard]] inline std::uint64_t word_of_patterns(std::span<const std::string> one,
                                                     std::span<const std::string> other,
                                                     std::span<const file_name_rule> names = {})
@@ -282,9 +282,9 @@ void settle_items(Content& content, const file_match& match, const match_rules& 
   return all.value();
 }
 
-/// The parameters whose lists all begin anew have had no update: of the updates that are counted they missed all. Where
-/// one list goes on, the count goes on with it.
-/// @param begins_anew   `begins_anew(name)`: a list of a tensor, or a tensor
+/// Sets the update counts of parameters. A parameter whose lists are all initialized anew has had no update: it missed
+/// all that are counted. Where one list is loaded, the count is loaded too.
+/// @param begins_anew   `begins_anew(name)`: whether this list of a tensor, or this tensor, is initialized anew
 template <class Content, class BeginsAnew>
 void match_counts(Content& content, BeginsAnew begins_anew)
 {

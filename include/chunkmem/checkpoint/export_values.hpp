@@ -32,15 +32,15 @@ namespace checkpoint {
 
 namespace detail {
 
-/// A name that a file for other programs may have in a folder of checkpoints. @throws usage_error
+/// Checks that a file for other programs may have this name in a folder of checkpoints. @throws usage_error
 inline void expect_export_name(std::string_view file_name)
 {
   expects(!file_name.empty() && file_name.find('/') == file_name.npos && !file_name.starts_with(file_prefix),
           "an export has the name of a checkpoint's file, one with a separator in it, or none");
 }
 
-/// Begins a file under the first name that is free, or can be made free. @throws io_error   there is none, or it cannot
-/// be made
+/// Begins a file under the first name that is free, or can be made free. @throws io_error   there is no such name, or
+/// the file cannot be made
 template <file_folder Folder>
 void begin_export(Folder& folder, std::optional<io::atomic_file<Folder>>& file)
 {
@@ -56,11 +56,11 @@ void begin_export(Folder& folder, std::optional<io::atomic_file<Folder>>& file)
   }
   throw io_error{error_text{} << "chunkmem: an export finds no name for its file: all from " << export_name(0) << " to "
                               << export_name(export_names - 1)
-                              << " are taken by what cannot be removed (remove the folders and files of these names)",
+                              << " are taken and cannot be removed (remove the folders and files of these names)",
                  {EEXIST, 0}};
 }
 
-/// Writes one safetensors file. When it is whole, it replaces a file of its name. @param write   `write(file)` writes
+/// Writes one safetensors file. When it is whole, it replaces a file with its name. @param write   `write(file)` writes
 /// all tensors of the table, in its order
 /// @throws io_error   also where another saver has the folder; and the errors of `write`
 template <file_folder Folder, class Write>
@@ -78,8 +78,8 @@ void export_file(Folder& folder, std::string_view file_name, const std::vector<s
   folder.sync();
 }
 
-/// Gives an item the name and the extents that it has in a file of another program. @throws config_error   it cannot be
-/// transposed
+/// Gives an item the name and the extents that it has in a file of another program. @throws config_error   the item
+/// cannot be transposed
 inline void rename(model_item& item, std::span<const file_name_rule> names)
 {
   const place_in_file place = place_of(item.name, names);
@@ -100,7 +100,7 @@ void write_columns(const model_item& item, std::span<const std::byte> content, F
 {
   const auto columns = static_cast<std::size_t>(item.extents[0]), rows = static_cast<std::size_t>(item.extents[1]);
   const std::size_t width = size_of(item.type);
-  if (rows == 0) return;  // there may be many columns of nothing
+  if (rows == 0) return;  // there may be many empty columns
   std::vector<std::byte> column(rows * width);
   for (std::size_t at = 0; at < columns; ++at) {
     for (std::size_t row = 0; row < rows; ++row)
@@ -120,14 +120,14 @@ void write_columns(const model_item& item, std::span<const std::byte> content, F
 /// A 16-bit weight is written in 16 bits; states of the optimizer and of the trainer are left out. When the file is
 /// whole, it replaces a file of its name, and no other file. Until then its name is "generation-export.tmp". Where that
 /// name is taken and cannot be removed, it is "generation-export-1.tmp", and so on.
-/// @param names   the names that other programs have for tensors, and those that they have transposed: the list that
+/// @param names   the names that other programs have for tensors, and which ones they have transposed: the list that
 ///   `import_values` takes @pre file_name   has no separator and does not begin with "generation-": checkpoints have
 ///   such names
-/// @throws config_error   two tensors would have one name in the file, or one that is transposed has not two extents
-/// @throws io_error      an older file of that name is untouched, also where a save into the folder is not over. If
-///   only the folder's last sync failed, it is replaced, and a power cut may bring it back: one of the two is there,
-///   whole
-/// @throws usage_error   `file_name` is none for an export, or a rule has two stars; otherwise as `save`
+/// @throws config_error   two tensors would have one name in the file, or a transposed one does not have two extents
+/// @throws io_error      an older file with that name is untouched, also where a save into the folder is not over. If
+///   only the folder's last sync failed, the older file is replaced, but a power cut may bring it back: one of the two
+///   is there, whole
+/// @throws usage_error   `file_name` is not allowed, or a rule has two stars; otherwise as `save`
 /// @complexity        one pass over the bytes
 template <class Manager, file_folder Folder>
 void export_values(Manager& m, Folder& folder, std::string_view file_name, std::span<const file_name_rule> names = {})
@@ -154,14 +154,14 @@ void export_values(Manager& m, Folder& folder, std::string_view file_name, std::
   });
 }
 
-/// Which generation an export takes, and the type of its values.
+/// The generation of an export, and the type of its values.
 ///
 ///     export_generation(folder, folder, "model.safetensors", {.type = dtype::bfloat16});
 struct export_options {
   std::uint64_t generation = 0;    ///< 0: the newest that is whole
-  std::optional<dtype> type = {};  ///< for real tensors, rounded; none: as they were saved, masters in 32 bits
-  std::uint32_t rank = 0;          ///< whose buffers, where each rank saved its own
-  /// finite numbers that `type` does not reach become infinite; else such an export is refused
+  std::optional<dtype> type = {};  ///< of real tensors, rounded; none: as they were saved, masters in 32 bits
+  std::uint32_t rank = 0;          ///< the rank whose buffers are taken, where each rank saved its own
+  /// true: finite numbers beyond the range of `type` become infinite; false: such an export is refused
   bool allow_overflow = false;
   loader_limits limits{};
 };
@@ -185,7 +185,7 @@ struct exported {
   dtype type;
 };
 
-/// @param own   "[rank 1 of 4]" @throws config_error   there are fewer
+/// @param own   "[rank 1 of 4]" @throws config_error   there are fewer ranks
 [[nodiscard]] inline bool is_of_other_rank(std::string_view own, std::uint32_t rank)
 {
   constexpr std::string_view before = " of ";
@@ -194,7 +194,7 @@ struct exported {
   (void)std::from_chars(all.data(), all.data() + all.size(), ranks);
   if (rank >= ranks)
     throw config_error{error_text{} << "chunkmem: buffers of rank " << rank
-                                    << " were asked for, and this checkpoint has those of " << ranks
+                                    << " were requested, and this checkpoint has those of " << ranks
                                     << " ranks (export_options::rank counts from 0)"};
   return !own.starts_with("[rank " + std::to_string(rank) + std::string{before});
 }
@@ -220,7 +220,7 @@ struct exported {
     const bool changes = options.type && is_convertible(value.type, *options.type);
     all.push_back({std::string{name.substr(0, own)}, &value, changes ? *options.type : value.type});
   }
-  // each lies aligned
+  // so that each tensor lies aligned
   std::ranges::stable_sort(all, std::ranges::greater{}, [](const exported& it) { return size_of(it.type); });
   return all;
 }
@@ -230,18 +230,17 @@ struct exported {
 /// Writes the weights and buffers of a generation into one safetensors file of whole tensors, for other programs. One
 /// rank or many may have saved the generation.
 ///
-/// Needs no model and no ranks: one caller, any time. Tensors are put together from the files of all ranks in blocks:
-/// none is ever held whole.
+/// Needs no model and no ranks: one caller, any time. Tensors are assembled from the files of all ranks in blocks: no
+/// tensor is ever held whole.
 ///
 /// Use:
 ///
 ///     checkpoint::export_generation(folder, folder, "model.safetensors", {.type = dtype::bfloat16});
 ///
-/// @param from, to   may be one folder; `file_name` as for export_values
-/// @return   the generation @throws config_error   finite numbers would become infinite: an older file of its name is
-///   untouched @throws io_error   there is none that is whole, or the one asked for is not; or the file
-///   could not be written: an older file of its name is untouched @throws corrupt_data, format_error   the one asked
-///   for is not whole
+/// @param from, to   may be the same folder; `file_name` as for export_values
+/// @return   the generation @throws config_error   finite numbers would become infinite @throws io_error   no
+///   generation is whole, or the requested one cannot be read, or the file could not be written @throws corrupt_data,
+///   format_error   the requested generation is not whole. An older file with the name is untouched after all of these
 /// @complexity   two passes over its files; memory: eight blocks of 4 MiB, and one of 1 MiB
 template <file_folder From, file_folder To>
 exported_generation export_generation(const From& from, To& to, std::string_view file_name,

@@ -24,7 +24,7 @@ struct file_name_rule {
 
 namespace detail {
 
-/// The name has the form of a pattern, in which each `*` stands for any characters.
+/// Whether a name matches a pattern, in which each `*` stands for any characters.
 [[nodiscard]] constexpr bool has_form(std::string_view name, std::string_view pattern) noexcept
 {
   std::size_t at = 0, in = 0;                        // of the name, of the pattern
@@ -45,14 +45,14 @@ namespace detail {
   return pattern.find_first_not_of('*', in) == pattern.npos;
 }
 
-/// @throws usage_error   a rule has two stars, or one in the name of the file alone
+/// @throws usage_error   a rule has two stars, or a star only in the file's name
 inline void expect_rules(std::span<const file_name_rule> names)
 {
   for (const file_name_rule& it : names) {
     const std::size_t star = it.tensor.find('*'), there = it.in_file.find('*');
     if (star != it.tensor.rfind('*') || there != it.in_file.rfind('*') || (star == it.tensor.npos && there != star))
       throw usage_error{error_text{} << "chunkmem: the rule of names " << it.tensor << " to " << it.in_file
-                                     << " has two stars, or one in the file's name alone (give each name one)"};
+                                     << " has two stars, or a star only in the file's name (give each name one)"};
   }
 }
 
@@ -61,7 +61,7 @@ struct place_in_file {
   std::string name;
   bool is_transposed = false;
 };
-/// By the first rule that has the tensor; without one under its own name.
+/// The place by the first rule that matches the tensor; without a rule, its own name.
 [[nodiscard]] inline place_in_file place_of(std::string_view tensor, std::span<const file_name_rule> names)
 {
   for (const file_name_rule& it : names) {

@@ -22,11 +22,11 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// The bytes of a block: after the header, so many bytes of a file have one checksum. The last block may be shorter.
+/// The bytes of a block: after the header, each block of a file has one checksum. The last block may be shorter.
 inline constexpr std::uint64_t sum_block = std::uint64_t{4} << 20;
 
 namespace detail {
-/// So many bytes are read or written, and summed, at a time: the second of the two finds them in the cache.
+/// The bytes that are read or written, and then summed, at a time: the second pass finds them in the cache.
 inline constexpr std::size_t sum_step = std::size_t{256} << 10;
 }  // namespace detail
 
@@ -67,7 +67,7 @@ struct block_range {
 class block_sums {
  public:
   block_sums() = default;
-  /// @param header   bytes of it
+  /// @param header   size of the header [B]
   explicit block_sums(std::uint64_t header) : room_{header} {}
 
   void add(std::span<const std::byte> content)
@@ -80,7 +80,7 @@ class block_sums {
       content = content.subspan(part.size());
     }
   }
-  /// Nothing is added afterwards.
+  /// All checksums. Nothing may be added afterwards.
   [[nodiscard]] std::vector<std::uint64_t> take()
   {
     sums_.push_back(sum_.value());
@@ -173,8 +173,9 @@ inline constexpr std::uint64_t last_generation = 999'999'999'999'999;  ///< one 
 
 [[noreturn]] inline void refuse_damaged(std::string_view name)
 {
-  throw corrupt_data{error_text{} << "chunkmem: " << name
-                                  << " is damaged: it is not what was written (take an older generation)"};
+  throw corrupt_data{
+      error_text{} << "chunkmem: " << name
+                   << " is damaged: it differs from the file that was written (take an older generation)"};
 }
 
 }  // namespace detail
@@ -209,7 +210,7 @@ inline constexpr std::uint64_t last_generation = 999'999'999'999'999;  ///< one 
 }
 
 /// Numbers of the generations that have a manifest, newest first. Generations with a foreign manifest are among them,
-/// although nobody loads them.
+/// although none of them is loaded.
 template <file_folder Folder>
 [[nodiscard]] std::vector<std::uint64_t> all_generations_in(const Folder& folder)
 {
@@ -229,9 +230,9 @@ template <file_folder Folder>
   return found;
 }
 
-/// A number larger than that of any file of the folder, whole or not. Foreign files do not count, but the number is not
-/// one of theirs.
-/// @param least   the number is no smaller @throws config_error   the folder has the last number that there is
+/// A number larger than that of any file of the folder, whole or not. Foreign files do not count, but their numbers are
+/// not given.
+/// @param least   the number is no smaller @throws config_error   the folder has the largest number
 template <file_folder Folder>
 [[nodiscard]] std::uint64_t next_generation(const Folder& folder, std::uint64_t least = 1)
 {
@@ -258,8 +259,8 @@ template <file_folder Folder>
   return next;
 }
 
-/// Takes the next number for good. A rank of a dead job may wake with its old number: it finds no other job's files
-/// under it. An empty file claims the number. It goes with the leftovers of a later save, which has a larger number.
+/// Claims the next number for good by an empty file. A rank of a dead job may wake with its old number: it finds no
+/// other job's files under that number. The claim is removed with the leftovers of a later save, of a larger number.
 /// @throws as next_generation; io_error
 template <file_folder Folder>
 [[nodiscard]] std::uint64_t claim_generation(Folder& folder, std::uint64_t least = 1)
@@ -273,7 +274,7 @@ template <file_folder Folder>
   return number;
 }
 
-/// Removes the leftovers of saves and exports that never ended: temporary files, and files of generations without a
+/// Removes the leftovers of unfinished saves and exports: temporary files, and files of generations without a
 /// manifest. Foreign files stay. The files of a generation stay too if only its manifest is foreign: once the manifest
 /// belongs to its owner again, the generation is whole.
 /// @param below   only of generations with smaller numbers @return   files removed
@@ -294,8 +295,8 @@ std::size_t remove_leftovers(Folder& folder, std::uint64_t below = UINT64_MAX)
   return removed;
 }
 
-/// Removes generations. A manifest goes first, and is gone for good before its files go. One whose manifest stays keeps
-/// its files. A claim stays, and goes with leftovers. @throws io_error   some may be left
+/// Removes generations. A manifest is removed first, durably, before its files. A generation whose manifest cannot be
+/// removed keeps its files. A claim stays, and goes with leftovers. @throws io_error   some generations may be left
 template <file_folder Folder>
 void remove_generations(Folder& folder, std::vector<std::uint64_t> old)
 {
@@ -311,8 +312,8 @@ void remove_generations(Folder& folder, std::vector<std::uint64_t> old)
 }
 
 /// Removes generations that are older than the newest `keep` that count. Foreign ones stay.
-/// @param counts   is asked from the newest on, and not at all where nothing is to go. A generation that does not count
-///   stays if it is newer
+/// @param counts   is called from the newest generation on, and not at all where nothing has to be removed. A
+///   generation that does not count stays if it is newer
 /// @throws as remove_generations
 template <file_folder Folder, class Counts>
 void remove_older(Folder& folder, std::size_t keep, Counts counts)
@@ -324,7 +325,7 @@ void remove_older(Folder& folder, std::size_t keep, Counts counts)
   old.erase(old.begin(), first);
   remove_generations(folder, std::move(old));
 }
-/// All but the newest `keep`, whole or not.
+/// Removes all but the newest `keep`, whole or not.
 template <file_folder Folder>
 void remove_older(Folder& folder, std::size_t keep)
 {

@@ -51,11 +51,11 @@ struct whole_generation {
 
 namespace detail {
 
-/// files that stay open: a program may have a thousand, and needs some for other uses
+/// Files that stay open at most: a process may have a thousand, and needs some for other uses.
 inline constexpr std::size_t most_open = 64;
 
-/// Reads all of a small file. @throws format_error   it is longer than the limit; io_error   it cannot be read, or is
-/// foreign
+/// Reads all of a small file. @throws format_error   the file is longer than the limit; io_error   it cannot be read,
+/// or is foreign
 template <file_folder Folder>
 [[nodiscard]] std::string read_text(const Folder& folder, const std::string& name, bytes limit)
 {
@@ -76,7 +76,7 @@ template <file_folder Folder>
   return size;
 }
 
-/// Reads a block of a file to its place and proves it there. @pre   `to` has the size of the block
+/// Reads a block of a file to its place and verifies it there. @pre   `to` has the size of the block
 /// @throws corrupt_data   the bytes differ from the bytes that were written; io_error
 template <file_reader Reader>
 void read_block(Reader& from, const stored_file& stored, std::uint64_t block, std::span<std::byte> to)
@@ -92,7 +92,7 @@ void read_block(Reader& from, const stored_file& stored, std::uint64_t block, st
   }
   if (sum.value() != stored.sums[static_cast<std::size_t>(block)]) refuse_damaged(stored.name);
 }
-/// The same for any room. @param room   grows to the largest block @return   the bytes of the block, in `room`
+/// The same into a growing buffer. @param room   grows to the largest block @return   the bytes of the block, in `room`
 template <file_reader Reader>
 [[nodiscard]] std::span<const std::byte> read_block(Reader& from, const stored_file& stored, std::uint64_t block,
                                                     std::vector<std::byte>& room)
@@ -111,9 +111,9 @@ template <file_reader Reader>
   constexpr std::size_t number = 8;
   if (stored.header < number || stored.header > stored.size || stored.header > limits.header.count() ||
       stored.sums.size() != blocks_in(stored.size, stored.header))
-    throw format_error{error_text{} << "chunkmem: a manifest of a checkpoint names a file that cannot be, "
-                                    << stored.name
-                                    << ": other numbers than a file has, or a header longer than the limit"};
+    throw format_error{
+        error_text{} << "chunkmem: a manifest of a checkpoint names an impossible file, " << stored.name
+                     << ": its sizes and checksums do not match, or its header is longer than the limit"};
   if (from.size() != stored.size) refuse_damaged(stored.name);
   std::vector<std::byte> room;
   const std::span<const std::byte> header = read_block(from, stored, 0, room);
@@ -128,8 +128,8 @@ template <file_reader Reader>
 
 /// Reads the manifest of a generation and the headers of its files. @param open   gets its first files, still open:
 /// later, other files may have their names
-/// @throws corrupt_data, format_error   a file differs from the file that was written; io_error   it cannot be read, or
-///   is foreign
+/// @throws corrupt_data, format_error   a file differs from the file that was written; io_error   a file cannot be
+///   read, or is foreign
 template <file_folder Folder>
 [[nodiscard]] whole_generation read_generation(const Folder& folder, std::uint64_t number,
                                                const loader_limits& limits = {},
@@ -152,14 +152,14 @@ template <file_folder Folder>
   return found;
 }
 
-/// Reads bytes of a generation. The checksum of its block proves each byte. Memory: `most_held` blocks, for bytes whose
-/// block goes on before or behind them.
+/// Reads bytes of a generation. The checksum of its block verifies each byte. Memory: `most_held` blocks, for reads of
+/// a part of a block.
 ///
 ///     generation_reader generation{folder, number};
 ///     generation.read(0, generation.generation().files[0].payload, to);
 ///
-/// @throws of all calls that read: corrupt_data   a file differs from the file that was written; io_error   it cannot
-///   be read
+/// @throws of all calls that read: corrupt_data   a file differs from the file that was written; io_error   a file
+///   cannot be read
 template <file_folder Folder>
 class generation_reader {
  public:
@@ -174,15 +174,15 @@ class generation_reader {
   [[nodiscard]] const whole_generation& generation() const noexcept { return is_; }
   [[nodiscard]] const manifest& content() const noexcept { return is_.content; }
 
-  /// The number of blocks after the headers, in the order of files. They are still to be proven.
+  /// The number of blocks after the headers. They are not verified yet.
   [[nodiscard]] std::uint64_t blocks() const noexcept
   {
     std::uint64_t all = 0;
     for (const stored_file& stored : is_.content.files) all += stored.sums.size() - 1;
     return all;
   }
-  /// Proves some blocks: `count` blocks from `begin` on, each `stride` after the one before, as far as there are.
-  /// Called in rising order, it opens each file once.
+  /// Verifies some blocks: `count` blocks from `begin` on, each `stride` after the one before, up to the last block.
+  /// Calls in rising order open each file once.
   void check(std::uint64_t begin, std::uint64_t count, std::uint64_t stride = 1)
   {
     std::uint64_t first = 0;  // block of the file
@@ -194,9 +194,9 @@ class generation_reader {
       (void)block(file, 1 + (index - first));
     }
   }
-  /// Reads bytes of a file from `begin` on, and proves them. Whole blocks go straight to their place, several at once
-  /// where the workers have threads and the folder lets them. After an error some of `to` is not proven.
-  /// @pre   they are in the file, after its header
+  /// Reads bytes of a file from `begin` on, and verifies them. Whole blocks go straight to their place, several at once
+  /// where the workers have threads and the folder lets them. After an error some of `to` is not verified.
+  /// @pre   the bytes are in the file, after its header
   template <executor Executor = const serial>
   void read(std::uint32_t file, std::uint64_t begin, std::span<std::byte> to, Executor& workers = on_this_thread)
   {
@@ -243,7 +243,7 @@ class generation_reader {
     if (failed != nullptr) std::rethrow_exception(failed);
     return static_cast<std::size_t>(where(last).end - begin);
   }
-  /// Copies bytes of one block, from `skipped` on. @return   how many
+  /// Copies bytes of one block, from `skipped` on. @return   number of bytes
   std::size_t copy_part(std::uint32_t file, std::uint64_t which, std::uint64_t skipped, std::span<std::byte> to)
   {
     const std::span<const std::byte> found = block(file, which).subspan(static_cast<std::size_t>(skipped));
@@ -251,7 +251,7 @@ class generation_reader {
     std::memcpy(to.data(), found.data(), size);
     return size;
   }
-  /// The last few blocks stay. A caller that reads some files in turn, each in order, reads each block once.
+  /// The last few blocks stay cached. A caller that reads some files in turn, each in order, reads each block once.
   std::span<const std::byte> block(std::uint32_t file, std::uint64_t which)
   {
     const auto known =
@@ -262,7 +262,7 @@ class generation_reader {
     }
     if (held_.size() < most_held) held_.emplace_back();
     held_block& it = *std::ranges::min_element(held_, {}, &held_block::used);
-    it.which = 0;  // a header, which nobody asks for: the slot is empty until all of the block is read
+    it.which = 0;  // a header, which is never requested: the slot is empty until all of the block is read
     it.bytes = detail::read_block(reader_of(file), is_.content.files[file], which, it.room);
     it.file = file;
     it.which = which;
@@ -296,15 +296,15 @@ class generation_reader {
   std::uint64_t uses_ = 0;
 };
 
-/// A generation whose whole blocks are read by several threads.
+/// Reads whole blocks of a generation by several threads.
 ///
 ///     parallel_reader from{generation, workers};
 ///     read_elements(from, value, 0, elements, to, type);
-/// @tparam Generation   a generation_reader, or what reads as one
+/// @tparam Generation   a generation_reader, or a type with its members
 template <class Generation, executor Executor>
 class parallel_reader {
  public:
-  /// Both outlive this.
+  /// Both arguments outlive this.
   parallel_reader(Generation& from, Executor& workers) noexcept : from_{from}, workers_{workers} {}
 
   void read(std::uint32_t file, std::uint64_t begin, std::span<std::byte> to) { from_.read(file, begin, to, workers_); }
@@ -314,7 +314,7 @@ class parallel_reader {
   Executor& workers_;
 };
 
-/// A generation that is there and cannot be used.
+/// A generation that exists but cannot be used.
 ///
 ///     for (const skipped_generation& it : found.skipped) std::cerr << it.number << ": " << it.why << '\n';
 struct skipped_generation {
@@ -322,7 +322,7 @@ struct skipped_generation {
   std::string why;
 };
 
-/// Reads every byte of a generation and proves it. @throws as generation_reader
+/// Reads every byte of a generation and verifies it. @throws as generation_reader
 template <file_folder Folder>
 [[nodiscard]] generation_reader<Folder> check_generation(const Folder& folder, std::uint64_t number,
                                                          const loader_limits& limits = {})
@@ -332,7 +332,7 @@ template <file_folder Folder>
   return found;
 }
 
-/// Reads every byte of a generation. @return   it could be loaded
+/// Reads every byte of a generation. @return   whether it could be loaded
 template <file_folder Folder>
 [[nodiscard]] bool is_whole(const Folder& folder, std::uint64_t number)
 {
@@ -348,7 +348,7 @@ template <file_folder Folder>
 
 namespace detail {
 
-/// The process lacks files or memory: that says nothing of a generation.
+/// Whether the process lacks files or memory: such an error says nothing about a generation.
 [[nodiscard]] inline bool is_shortage(const io_error& failed) noexcept
 {
   const int number = failed.fault().number;
@@ -358,7 +358,7 @@ namespace detail {
 }  // namespace detail
 
 /// Tries the generations of a folder, newest first. @param attempt   `attempt(number)` throws corrupt_data,
-/// format_error or io_error where it is not whole @param skipped   gets newer generations that cannot be used
+/// format_error or io_error where that one is not whole @param skipped   gets newer generations that cannot be used
 /// @return   false where none can be used @throws io_error   the process lacks files or memory; and the other errors of
 ///   `attempt`
 template <class Attempt>
@@ -383,7 +383,7 @@ bool try_newest(const std::vector<std::uint64_t>& generations, std::vector<skipp
 
 /// The newest generation of a folder that is whole. @param skipped   gets newer generations that cannot be used,
 /// foreign ones too
-/// @return   none where there is none @throws io_error   the folder cannot be listed
+/// @return   nothing where no generation is whole @throws io_error   the folder cannot be listed
 template <file_folder Folder>
 [[nodiscard]] std::optional<generation_reader<Folder>> newest_whole(const Folder& folder,
                                                                     std::vector<skipped_generation>& skipped,
@@ -397,8 +397,8 @@ template <file_folder Folder>
 
 namespace detail {
 
-/// Removes generations that are older than the newest `keep` whole ones. @param newest   was just written
-/// @param is_whole   is asked for older ones @return   the failure, in a sentence: it does not undo a save
+/// Removes generations that are older than the newest `keep` whole ones. @param newest   the one just written
+/// @param is_whole   is called for older ones @return   the failure, in a sentence: it does not undo a save
 template <file_folder Folder, class IsWhole>
 [[nodiscard]] error_text remove_superseded(Folder& folder, std::uint64_t newest, std::uint32_t keep, IsWhole is_whole)
 {
@@ -411,15 +411,15 @@ template <file_folder Folder, class IsWhole>
   return failure;
 }
 
-/// A thread that works after a save has returned. It reads the older generations that stay, each at most once. Then it
-/// removes generations that are older still. A manager has one object of this class for all its saves.
+/// A thread that works after a save has returned. It reads the older generations that are kept, each at most once. Then
+/// it removes the generations before those. A manager has one object of this class for all its saves.
 ///
 ///     older_check& older = older_check_of(m);
 ///     error_text failure = older.finish();     // of the save before
 ///     older.start(folder, newest, 2);
 ///
-/// No lock is held meanwhile: others may save into the folder. A forked child leaves it to its parent, and has one of
-/// its own.
+/// No lock is held meanwhile: others may save into the folder. A forked child leaves the thread to its parent, and has
+/// an object of its own.
 class older_check {
  public:
   older_check() = default;
@@ -428,19 +428,19 @@ class older_check {
 
   /// False in a forked child, where no other call is allowed.
   [[nodiscard]] bool is_owner() const noexcept { return all_.is_owner(); }
-  /// Until it is done.
+  /// Waits until the thread is done.
   void wait() noexcept
   {
     if (is_owner() && all_->thread.joinable()) all_->thread.join();
   }
-  /// The same. @return   why older generations may still be there, in a sentence, once; else empty
+  /// The same. @return   why older generations may still exist, in a sentence, once; else empty
   [[nodiscard]] error_text finish() noexcept
   {
     wait();
     return std::exchange(all_->failure, {});
   }
 
-  /// Starts it. Where no thread can be started, it is done when this returns. @param newest   was just written
+  /// Starts the thread. Where no thread can be started, the work is done here. @param newest   the one just written
   /// @pre   finish()
   template <shareable_folder Folder>
   void start(const Folder& folder, std::uint64_t newest, std::uint32_t keep)
@@ -466,11 +466,11 @@ class older_check {
  private:
   struct state {
     std::array<std::uint64_t, 2> folder{};
-    std::vector<std::uint64_t> whole;  // that were read
+    std::vector<std::uint64_t> whole;  // generations that were read
     error_text failure;
     std::thread thread;
 
-    /// Forgets what was read in another folder, or under a number that is given again.
+    /// Forgets generations of another folder, or with a number that is used again.
     void remember(const std::array<std::uint64_t, 2>& next, std::uint64_t newest)
     {
       if (next != folder) whole.clear();
@@ -494,7 +494,7 @@ class older_check {
 template <class Manager>
 [[nodiscard]] older_check& older_check_of(Manager& m)
 {
-  using shared = std::shared_ptr<older_check>;  // `any` wants something that can be copied
+  using shared = std::shared_ptr<older_check>;  // `any` needs a copyable type
   std::any& kept = m.content().kept_by_saver();
   if (const shared* const known = std::any_cast<shared>(&kept); known != nullptr && (*known)->is_owner())
     return **known;
@@ -504,21 +504,20 @@ template <class Manager>
 }  // namespace detail
 
 /// Waits until the last save has read and removed older generations (`save_options::check_older`). The next save, a
-/// load, and the end of the manager wait for it too.
+/// load, and the end of the manager wait for this too.
 ///
 ///     checkpoint::save(m, folder);
 ///     const error_text failure = checkpoint::finish_save(m);
 ///     std::cerr << failure.view();
 ///
-/// @return   why older generations may still be there, in a sentence; else empty. They go with the next save
+/// @return   why older generations may still exist, in a sentence; else empty. The next save removes them
 template <class Manager>
 error_text finish_save(Manager& m)
 {
   return detail::older_check_of(m).finish();
 }
 
-/// Draws a number for a new training. Another training has it only by chance. @throws io_error   the system gives no
-/// random numbers
+/// Draws a random number for a new training. @throws io_error   the system gives no random numbers
 [[nodiscard]] inline std::uint64_t draw_run()
 {
   try {
@@ -532,7 +531,7 @@ error_text finish_save(Manager& m)
   }
 }
 
-/// The manifest of a generation. @param look   `look(text)` sees its text first @return   none where it cannot be read
+/// The manifest of a generation. @param look   `look(text)` is called first @return   nothing where it cannot be read
 template <file_folder Folder, class Look>
 [[nodiscard]] std::optional<manifest> readable_manifest(const Folder& folder, std::uint64_t generation, Look look)
 {
@@ -557,11 +556,11 @@ inline void expect_own_version(std::uint64_t generation, std::string_view text)
   throw config_error{
       error_text{}
       << "chunkmem: generation " << generation << " of this folder has format " << other
-      << " of another version of chunkmem, this one has 2 and 3 (name another folder, or go on with that version)"};
+      << " of another version of chunkmem, and this one has 2 and 3 (name another folder, or use that version)"};
 }
 
-/// The training of a generation. @param look   `look(text)` sees its manifest first @return   none where it cannot be
-/// read
+/// The training of a generation. @param look   `look(text)` gets the manifest first @return   nothing where it cannot
+/// be read
 template <file_folder Folder, class Look>
 [[nodiscard]] std::optional<std::uint64_t> run_of(const Folder& folder, std::uint64_t generation, Look look)
 {
@@ -572,7 +571,7 @@ template <file_folder Folder, class Look>
 }  // namespace detail
 
 /// Refuses a folder of another training: new saves would remove its generations as older ones. A foreign generation
-/// does not count. @param run   the training that wants to save; 0: it was neither saved nor loaded yet @throws
+/// does not count. @param run   the training that saves; 0: it was neither saved nor loaded yet @throws
 /// config_error   the folder has generations of another training, or of another version
 template <file_folder Folder>
 void expect_own_folder(const Folder& folder, std::uint64_t run)

@@ -28,7 +28,7 @@ namespace checkpoint {
 
 namespace detail {
 
-/// Where room ends beside more than one older generation, the error says how to let them go. @throws io_error
+/// Adds advice to an error for lack of room, where more than one older generation could be removed. @throws io_error
 template <file_folder Folder>
 void advise_on_room(const Folder& folder, const io_error& failed)
 {
@@ -40,10 +40,11 @@ void advise_on_room(const Folder& folder, const io_error& failed)
     return;
   }
   if (older < 2) return;
-  throw io_error{error_text{} << failed.what() << "; " << older
-                              << " older generations stay until this one is there (all but one go before with the "
-                                 "option keep_while_writing = 1)",
-                 failed.fault()};
+  throw io_error{
+      error_text{} << failed.what() << "; " << older
+                   << " older generations stay until this one is complete (all but one are removed before with the "
+                      "option keep_while_writing = 1)",
+      failed.fault()};
 }
 
 }  // namespace detail
@@ -61,7 +62,7 @@ void advise_on_room(const Folder& folder, const io_error& failed)
 template <file_folder Folder>
 class generation_part {
  public:
-  /// @param generation   a number that no file of the folder has   @param first_file   number of its first file
+  /// @param generation   a number that no file of the folder has   @param first_file   number of the first file
   generation_part(Folder& folder, std::uint64_t generation, std::uint64_t first_file = 0)
       : folder_{folder}, generation_{generation}, first_{first_file}
   {
@@ -77,7 +78,7 @@ class generation_part {
   [[nodiscard]] std::uint64_t generation() const noexcept { return generation_; }
   [[nodiscard]] const std::vector<stored_file>& files() const noexcept { return files_; }
 
-  /// @param header   bytes that come before tensors
+  /// @param header   bytes before the tensors
   /// @throws io_error   as for the other calls: nothing more may be written, and the files must not become a generation
   void begin_file(std::uint64_t header)
   {
@@ -113,18 +114,18 @@ class generation_part {
       files_.push_back(std::exchange(now_, {}));
     });
   }
-  /// Syncs the folder: all files now have their names for good. Nothing is written afterwards.
+  /// Syncs the folder, so that the files' names are durable. Nothing may be written afterwards.
   void finish()
   {
     step(false, [&] { folder_.sync(); });
     is_over_ = true;
   }
-  /// The files stay, also if no generation comes of them. `keep(false)` lets them go after all.
+  /// Keeps the files, also where they do not become a generation. `keep(false)` undoes this.
   void keep(bool keeps = true) noexcept { is_kept_ = keeps; }
 
  private:
-  /// Runs work. If it fails, this takes on no more work: a file that missed a write or a sync must not become part of a
-  /// generation.
+  /// Runs work. After a failure all further work is refused: a file that missed a write or a sync must not become part
+  /// of a generation.
   template <class Work>
   void step(bool in_file, Work work)
   {
@@ -143,7 +144,7 @@ class generation_part {
   void take_away() noexcept
   {
     open_.reset();
-    if (!now_.name.empty()) (void)folder_.remove(now_.name);  // its end may have failed after its renaming
+    if (!now_.name.empty()) (void)folder_.remove(now_.name);  // end_file may have failed after the rename
     for (const stored_file& file : files_) (void)folder_.remove(file.name);
   }
 
@@ -159,8 +160,8 @@ class generation_part {
   own_process made_in_;
 };
 
-/// Makes a generation of files that have their names for good. Its manifest is written last of all. Only a synced
-/// manifest makes a generation.
+/// Makes a generation of files whose names are durable, by writing its manifest last. Only a synced manifest makes a
+/// generation.
 ///
 ///     manifest_writer writer{folder};
 ///     try { writer.write(content); } catch (...) {
@@ -172,8 +173,8 @@ class manifest_writer {
  public:
   explicit manifest_writer(Folder& folder) : folder_{folder} {}
 
-  /// Writes the manifest: the generation is there from here on. Call this once. @throws io_error   the generation will
-  /// not be there, if `withdraw` says so
+  /// Writes the manifest: the generation exists from here on. Call this once. @throws io_error   the generation does
+  /// not exist, if `withdraw` says so
   void write(const manifest& content)
   {
     name_ = detail::manifest_name(content.generation);
@@ -184,9 +185,9 @@ class manifest_writer {
       throw;
     }
   }
-  /// Removes the manifest after a failure. @return   true: the manifest is not there, and never will be. Its files may
-  /// go. false: the files have to stay, since a manifest without its files would be a damaged generation, also after a
-  /// power cut
+  /// Removes the manifest after a failure. @return   true: the manifest is removed durably, and its files may be
+  /// removed. false: the files have to stay, since a manifest without its files would be a damaged generation, also
+  /// after a power cut
   [[nodiscard]] bool withdraw() noexcept
   {
     if (!may_be_found_) return true;
@@ -214,10 +215,10 @@ class manifest_writer {
   bool may_be_found_ = false;
 };
 
-/// Writes one generation so that it is there whole, or not at all; of several ranks, each its files.
+/// Writes one generation atomically: it exists whole, or not at all. Each of several ranks writes its files.
 ///
-/// It writes the files, syncs the folder, then writes the manifest. A writer that does not end removes its files, as
-/// far as it can, and the manifest first. Where the manifest stays, the files stay.
+/// It writes the files, syncs the folder, then writes the manifest. A writer without a commit removes its files as far
+/// as possible, the manifest first. Where the manifest stays, the files stay.
 ///
 /// Use:
 ///
@@ -226,7 +227,7 @@ class manifest_writer {
 ///     writer.write(content);                 // as often as needed
 ///     writer.end_file();
 ///     writer.part().finish();
-///     writer.commit(ranks, manifest);        // now the generation is there
+///     writer.commit(ranks, manifest);        // now the generation exists
 template <file_folder Folder>
 class generation_writer {
  public:
@@ -241,7 +242,7 @@ class generation_writer {
   /// The files of this rank.
   [[nodiscard]] generation_part<Folder>& part() noexcept { return part_; }
 
-  /// @throws io_error   as for the other calls: the generation will not be there, older ones are untouched, and nothing
+  /// @throws io_error   as for the other calls: the generation will not exist, older ones are untouched, and nothing
   ///   more may be written
   void begin_file(std::uint64_t header) { part_.begin_file(header); }
   void write(std::span<const std::byte> content) { part_.write(content); }
@@ -249,14 +250,14 @@ class generation_writer {
 
   /// Makes the generation: rank 0 writes the manifest of all files. All ranks make the call.
   /// @param content   its number and files are set here   @pre   each has finished its part
-  /// @throws io_error   on every rank: the generation will not be there. If the folder cannot remove the manifest for
-  ///   good either, it may be there, and is whole then   @throws comm_error   it is there whole, or it is not there
+  /// @throws io_error   on every rank: the generation does not exist; or exists whole, if the folder cannot remove the
+  ///   manifest durably either   @throws comm_error   the generation exists whole, or not at all
   template <exchanges_words Communicator>
   void commit(Communicator& ranks, manifest& content)
   {
     constexpr bool alone = collective::is_alone<Communicator>;
-    // rank 0 writes the manifest behind this exchange. A rank that fails in the exchange may not learn of it, so every
-    // rank keeps its files before
+    // Rank 0 writes the manifest after this exchange. A rank that fails in the exchange may not learn of it, so every
+    // rank keeps its files from before on.
     if (!alone) part_.keep();
     content.generation = part_.generation();
     content.files = files_of_all(ranks, part_.files(), part_.generation());
@@ -278,8 +279,8 @@ class generation_writer {
       if (failed != nullptr) std::rethrow_exception(failed);
     });
   }
-  /// Removes the generation behind its commit, because other folders did not get theirs. Every rank makes the call.
-  /// The generation stays whole where the folder cannot remove its manifest for good, and where a rank is gone.
+  /// Removes the generation after its commit, because other folders did not get theirs. Every rank makes the call.
+  /// The generation stays whole where the folder cannot remove its manifest durably, and where a rank is gone.
   template <exchanges_words Communicator>
   void withdraw(Communicator& ranks) noexcept
   {

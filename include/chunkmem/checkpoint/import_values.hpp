@@ -31,15 +31,15 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// An open safetensors file of any program: its table of tensors, and its bytes. It has no checksums: damage of tensors
-/// is not seen.
+/// An open safetensors file of any program: its table of tensors, and its bytes. It has no checksums: damaged tensors
+/// are not detected.
 ///
 ///     safetensors_file file{folder.open("model.safetensors"), "model.safetensors"};
 ///     for (const stored_tensor& it : file.tensors()) std::puts(it.name.c_str());
 template <file_reader Reader>
 class safetensors_file {
  public:
-  /// @param name   for messages @throws format_error   it is no such file, or one with more than a loader takes;
+  /// @param name   for messages @throws format_error   it is no safetensors file, or exceeds the limits of a loader;
   ///   io_error
   safetensors_file(Reader file, std::string name, const loader_limits& limits = {})
       : file_{std::move(file)}, name_{std::move(name)}
@@ -64,7 +64,7 @@ class safetensors_file {
   [[nodiscard]] const std::vector<stored_tensor>& tensors() const noexcept { return tensors_; }
   /// The first byte after the header.
   [[nodiscard]] std::uint64_t payload() const noexcept { return payload_; }
-  /// Bytes from `begin` on. @throws io_error   also where they are not there any more
+  /// Reads bytes from `begin` on. @throws io_error   also where the file has become shorter
   void read(std::uint32_t, std::uint64_t begin, std::span<std::byte> to) { io::read_all(file_, begin, to, name_); }
 
  private:
@@ -78,13 +78,13 @@ class safetensors_file {
 ///
 ///     import_values(m, folder, "model.safetensors", {.takes_part = true});
 struct import_options {
-  /// weights that the file does not have stay as they are. Tensors that the model does not have are passed over
+  /// weights that the file lacks stay as they are, and tensors that the model lacks are ignored
   bool takes_part = false;
-  /// finite numbers that the type of a model's tensor does not reach become infinite; else such a file is refused
+  /// true: finite numbers beyond the range of a model's tensor become infinite; false: such a file is refused
   bool allow_overflow = false;
   std::vector<std::string> begins_anew{};  ///< weights that the file may lack, as load_options
-  std::vector<std::string> leaves_out{};   ///< names of the file that count as if they were not there, as load_options
-  std::vector<file_name_rule> names{};     ///< of the model's tensors in the file, where they are others
+  std::vector<std::string> leaves_out{};   ///< names of the file that count as absent, as load_options
+  std::vector<file_name_rule> names{};     ///< of the model's tensors in the file, where they differ
   loader_limits limits{};
 };
 
@@ -92,7 +92,7 @@ struct import_options {
 ///
 ///     const imported_values found = import_values(m, folder, "model.safetensors");
 struct imported_values {
-  std::uint64_t tensors = 0;         ///< that were filled
+  std::uint64_t tensors = 0;         ///< number of filled tensors
   std::vector<std::string> kept;     ///< weights that the file does not have
   std::vector<std::string> ignored;  ///< tensors of the file that the model does not have
   rounded_numbers rounded{};         ///< numbers that became zero or infinite in a narrower type
@@ -100,7 +100,7 @@ struct imported_values {
 
 namespace detail {
 
-/// An item that comes from a file of weights, or has to begin anew with them; not states of the trainer.
+/// Whether an item comes from a file of weights, or is initialized anew with them; not states of the trainer.
 [[nodiscard]] inline bool is_imported(const model_item& item)
 {
   if (item.is_state()) return false;
@@ -120,8 +120,8 @@ inline void begin_states_anew(std::vector<model_item>& items)
 
 namespace detail {
 
-/// Compares a file of weights with a model, and says of each piece of its items where its bytes are.
-/// @return   the result of its import @throws config_error   they do not fit
+/// Compares a file of weights with a model, and sets where the bytes of each piece of its items are.
+/// @return   the result of the import @throws config_error   the two do not match
 template <class Content>
 [[nodiscard]] imported_values match_import(Content& content, const stored_index& index, const match_rules& rules)
 {
@@ -144,28 +144,28 @@ template <class Content>
 /// Fills the weights of a manager, or of a model over ranks, and buffers that the file has, from a safetensors file of
 /// any program, by the names of tensors.
 ///
-/// - Real numbers are rounded to the types of the model. Where finite ones would become infinite, the file is refused,
-///   unless `allow_overflow` permits it. `rounded` counts these, and numbers that became zero.
+/// - Real numbers are rounded to the types of the model. Where finite numbers would become infinite, the file is
+///   refused, unless `allow_overflow` permits it. `rounded` counts these, and numbers that became zero.
 /// - A 16-bit weight with a master gets both from the file.
 /// - The lists of an optimizer begin anew, as zeros.
 /// - Registered states are left alone, and so are counts of steps that are no list (`adam.progress`, a
 ///   device_optimizer's buffer). Import before the first step, or set them back.
 /// - The file has no checksums: only its form is checked.
-/// - Over ranks every rank has to call it, and all have to see the file. Each reads its shares.
+/// - Over ranks every rank has to call this, and all have to see the file. Each reads its shards.
 ///
 /// Use:
 ///
 ///     checkpoint::import_values(m, folder, "model.safetensors");
 ///
-/// @throws config_error   names or shapes are others, or numbers would become infinite; format_error   the file is no
+/// @throws config_error   names or shapes differ, or numbers would become infinite; format_error   the file is no
 ///   safetensors file; nothing was changed
-/// @throws io_error       the file cannot be read: some tensors are filled. Until an import or a load gets through,
-///   nothing is saved and no step is taken
+/// @throws io_error       the file cannot be read: some tensors are filled. Until an import or a load succeeds, saves
+///   and optimizer steps are refused
 /// @throws usage_error    inside an iteration, or a rule of names has two stars; otherwise as load
 /// @throws comm_error     a rank is gone. Ranks throw other errors together, and config_error also where a part of a
-///   unit would stay as it is, or ranks see files with other values: nothing was changed
+///   unit would stay as it is, or ranks see files with different values: nothing was changed
 /// @complexity            one pass over the tensors, and one more over those of a wider type than the model's. Each of
-///   several ranks reads its shares, and before that all that the model takes, to compare it
+///   several ranks first reads all tensors that the model takes, to compare them, and then its shards
 template <class Model, file_folder Folder>
 imported_values import_values(Model& model, const Folder& folder, std::string_view file_name,
                               const import_options& options = {})
@@ -173,16 +173,16 @@ imported_values import_values(Model& model, const Folder& folder, std::string_vi
   content_of_model<Model> content{model};
   auto& ranks = content.ranks();
   auto& m = content.manager();
-  content.finish_updates();  // of weights that the file does not have, before anybody asks which lists are filled
+  content.finish_updates();  // of weights that the file lacks, before lists are asked whether they are filled
   collective::all_or_none(ranks, [&] {
     if (m.updates().pending().is_served()) m.updates().finish_updates();
     content.collect();
   });
   content.agree_on_model();
   collective::agree_on(ranks, options.takes_part ? 1 : 0,
-                       "some ranks take a part of a file, and others all of it (give all of them the same takes_part)");
+                       "some ranks load a part of a file, and others all of it (give all of them the same takes_part)");
   collective::agree_on(ranks, detail::word_of_patterns(options.begins_anew, options.leaves_out, options.names),
-                       "ranks take other names, or let other things begin anew or be left out (give all of them the "
+                       "ranks differ in names, begins_anew or leaves_out (give all of them the "
                        "same names, begins_anew and leaves_out)");
   collective::agree_on(ranks, options.allow_overflow ? 1 : 0,
                        "some ranks let numbers become infinite, and others do not (give all of them the same "
@@ -192,7 +192,7 @@ imported_values import_values(Model& model, const Folder& folder, std::string_vi
   imported_values result;
   const std::string source = "the file " + std::string{file_name};
   const detail::match_rules rules{source,
-                                  "name tensors as the file does, or let takes_part be true",
+                                  "name tensors as the file does, or set takes_part to true",
                                   "declare the tensor as the file has it, or give it another name",
                                   options.begins_anew,
                                   options.leaves_out,

@@ -37,18 +37,18 @@ namespace checkpoint {
 ///
 ///     load(m, folder, {.allow_fresh_start = true});
 struct load_options {
-  /// A folder without a generation, or with foreign generations alone, is no error. Look at `skipped` then: a
-  /// generation of your own is foreign too once everybody may write to it.
+  /// A folder without a generation, or with only foreign ones, is no error. Look at `skipped` then: a generation of
+  /// your own is foreign too once everybody may write to it.
   bool allow_fresh_start = false;
-  std::uint64_t newest = UINT64_MAX;  ///< generations with higher numbers are passed over
-  /// finite numbers that the type of a model's tensor does not reach become infinite; else such a load is refused
+  std::uint64_t newest = UINT64_MAX;  ///< generations with higher numbers are ignored
+  /// true: finite numbers beyond the range of a model's tensor become infinite; false: such a load is refused
   bool allow_overflow = false;
-  /// Names, with `*` for any characters, of what the generation may lack. Weights, buffers and registered states of
-  /// these names are then as the trainer left them, and lists of an optimizer are zeros: a parameter of which all begin
-  /// anew counts its updates from the first one on. "adam/*" names the lists and the states of a kernel, "*lora*" all
-  /// of some weights.
+  /// Patterns of the names that the generation may lack, with `*` for any characters. Weights, buffers and registered
+  /// states with these names are then as the trainer left them, and lists of an optimizer are zeros: a parameter whose
+  /// lists are all zeros counts its updates from the first one on. "adam/*" names the lists and the states of a kernel,
+  /// "*lora*" all lists of some weights.
   std::vector<std::string> begins_anew{};
-  /// The same of what counts as if the generation did not have it, whether the model has it or not.
+  /// The same patterns for names that count as absent from the generation, whether the model has them or not.
   std::vector<std::string> leaves_out{};
   loader_limits limits{};
 };
@@ -59,12 +59,12 @@ struct load_options {
 ///     if (found.number == 0) std::cout << "from the beginning\n";
 struct loaded_generation {
   std::uint64_t number = 0;                 ///< 0 after a fresh start
-  std::vector<skipped_generation> skipped;  ///< newer generations that were no use, foreign ones too: why
+  std::vector<skipped_generation> skipped;  ///< newer generations that cannot be used, foreign ones too: why
   rounded_numbers rounded{};                ///< numbers that became zero or infinite in a narrower type
-  matched_names names{};                    ///< of the generation and the model: loaded, begun anew, ignored
+  matched_names names{};                    ///< of the generation and the model: loaded, initialized anew, ignored
 };
 
-/// Those of a list that have no higher number than `newest`.
+/// The generations of a list up to number `newest`.
 [[nodiscard]] inline std::vector<std::uint64_t> generations_up_to(std::uint64_t newest,
                                                                   std::vector<std::uint64_t> generations)
 {
@@ -74,7 +74,7 @@ struct loaded_generation {
 
 namespace detail {
 
-/// The pieces of an item that stay as they are.
+/// Whether a piece of an item stays as it is.
 [[nodiscard]] inline bool is_kept(const model_item& item, const item_piece& piece) noexcept
 {
   return piece.begins_anew && !item.starts_at_zero;
@@ -128,7 +128,7 @@ void make_value(Manager& m, const model_item& value, narrowing& found)
         return checkpoint::convert(from.subspan(begin, size), dtype::float32, place, value.type);
       };
       for (const item_piece& piece : value.pieces) {
-        (void)convert_until(piece.begin);  // nothing of a file
+        (void)convert_until(piece.begin);  // elements that are in no file
         found.add(piece.name, convert_until(piece.begin + piece.elements), value.type);
       }
       (void)convert_until(from.size() / sizeof(float));
@@ -140,14 +140,14 @@ void make_value(Manager& m, const model_item& value, narrowing& found)
 
 /// Fills an item of a manager from a checkpoint that matches it; not a state. A 16-bit value and its master are both
 /// made from the saved bytes, the value as its optimizer would make it.
-/// @param found   takes in what values lose that are made from their masters
+/// @param found   counts the losses of values that are made from their masters
 /// @return   about how many bytes were written
 /// @throws as pins, `from` and `found`
 /// @complexity   reads the saved bytes once; twice where a value with a master was saved in its own 16 bits
 template <class Manager, element_reader Reader>
 std::uint64_t fill_item(Manager& m, const model_item& item, Reader& from, narrowing& found)
 {
-  bool is_stored = item.is_filled && item.pieces.empty();  // else it stays as it is
+  bool is_stored = item.is_filled && item.pieces.empty();  // else the item stays as it is
   bool has_value_bits = false;                             // which may be those of a NaN that no rounding gives
   for (const item_piece& piece : item.pieces) {
     is_stored = is_stored || piece.stored != nullptr || (item.is_filled && !detail::is_kept(item, piece));
@@ -171,7 +171,7 @@ std::uint64_t fill_item(Manager& m, const model_item& item, Reader& from, narrow
   return item.size();
 }
 
-/// Registered states as a checkpoint has them. The states themselves change last, when all else is loaded.
+/// The registered states of a checkpoint. The model's states change last, by `put`, when all else is loaded.
 ///
 ///     loaded_states states{m, items, from};
 ///     ...
@@ -208,8 +208,8 @@ class loaded_states {
   std::vector<std::pair<std::span<std::byte>, std::vector<std::byte>>> all_;
 };
 
-/// The time in which a load writes into a manager. Where it does not end well, no tensor has bytes that it would have
-/// written.
+/// The scope in which a load writes into a manager. Without `end`, the tensors that the load would have written have no
+/// bytes.
 ///
 ///     load_scope scope{m, items};
 ///     fill_item(...);
@@ -246,20 +246,20 @@ class load_scope {
 
 namespace detail {
 
-/// @param has_own   some of them are not foreign
+/// @param has_own   some of the generations are not foreign
 [[noreturn]] inline void refuse_folder(const std::vector<skipped_generation>& skipped, bool has_own)
 {
   if (skipped.empty())
     throw io_error{"there is no checkpoint in this folder (name another one, or allow a fresh start)"};
   error_text text;
   text << "chunkmem: none of the " << skipped.size() << " generations in this folder is "
-       << (has_own ? "whole" : "believed") << "; the newest, number " << skipped.front().number << ": "
+       << (has_own ? "whole" : "trusted") << "; the newest, number " << skipped.front().number << ": "
        << skipped.front().why;
-  if (has_own) text << " (where somebody saves into it with keep = 1 just now, try again)";
+  if (has_own) text << " (if another process saves into it with keep = 1 now, try again)";
   throw io_error{text};
 }
 
-/// Works on the items of this rank, in rounds, so that nobody waits for long.
+/// Works on the items of this rank, in rounds, so that no rank waits for long.
 /// @param work   `work(item)` returns about how many bytes it read or wrote
 template <class Content, class Work>
 void for_items(Content& content, Work work)
@@ -273,7 +273,7 @@ void for_items(Content& content, Work work)
   })) {
   }
 }
-/// Fills those items that `is_wanted(item)`. @param found   takes in what values lose that are made from their masters
+/// Fills the items for which `is_wanted(item)`. @param found   counts the losses of values made from their masters
 template <class Content, class IsWanted, element_reader Reader>
 void fill_items(Content& content, IsWanted is_wanted, Reader& from, narrowing& found)
 {
@@ -282,7 +282,7 @@ void fill_items(Content& content, IsWanted is_wanted, Reader& from, narrowing& f
     return is_wanted(item) ? fill_item(content.manager(), item, from, item.is_written ? found : of_copies) : 0;
   });
 }
-/// Rounds what will be narrowed of those items that `is_wanted(item)`, and writes nothing.
+/// Rounds the numbers that will be narrowed, of the items for which `is_wanted(item)`, and writes nothing.
 /// @throws config_error   on every rank: finite numbers would become infinite on one
 template <class Content, class IsWanted, element_reader Reader>
 void check_items(Content& content, IsWanted is_wanted, Reader& from, narrowing& found)
@@ -293,7 +293,7 @@ void check_items(Content& content, IsWanted is_wanted, Reader& from, narrowing& 
     return item.size();
   });
 }
-/// Losses of all ranks together. Every rank has to call it. @throws comm_error
+/// The losses of all ranks together. Every rank has to call this. @throws comm_error
 template <class Ranks>
 [[nodiscard]] rounded_numbers sum_over_ranks(Ranks& ranks, const rounded_numbers& mine)
 {
@@ -309,8 +309,8 @@ template <class Ranks>
   }
 }
 
-/// Compares a model with a checkpoint, and says of each piece of its items where its bytes are. @return   the names of
-/// both @throws config_error   it is not of this model
+/// Compares a model with a checkpoint, and sets where the bytes of each piece of its items are. @return   the names of
+/// both @throws config_error   the checkpoint is of another model
 template <class Content>
 [[nodiscard]] matched_names match_content(Content& content, const stored_index& index, const manifest& stored,
                                           const match_rules& rules)
@@ -325,7 +325,7 @@ template <class Content>
   for (std::size_t position = 0; position < content.items().size(); ++position) {
     if (!content.is_own(position)) continue;
     const model_item& it = content.items()[position];
-    // an absent constant is zero where the file has others of its kernel
+    // an absent constant is zero where the file has other constants of its kernel
     const bool is_known = !it.is_constant || match.has_some(it.name.substr(0, it.name.rfind('/') + 1));
     const bool may_begin = !is_known && has_name(rules.begins_anew, it.name);
     const absence absent = it.may_be_absent() && !may_begin ? absence::zero : absence::refused;
@@ -342,13 +342,13 @@ template <class Content>
   return names;
 }
 
-/// The bytes of a checkpoint on their way into a model that it was compared with. Every rank makes the same calls, and
-/// an error is thrown on every rank.
+/// Loads the bytes of a checkpoint into a model that was compared with it. Every rank makes the same calls, and an
+/// error is thrown on every rank.
 /// @tparam Generation   a generation_reader, or what reads as one
 template <class Content, class Generation>
 class matched_load {
  public:
-  /// All outlive this. Nothing of the model is changed yet. @throws as loaded_states, on this rank alone
+  /// All arguments outlive this. The model is not changed yet. @throws as loaded_states, on this rank alone
   matched_load(Content& content, Generation& generation, const matched_names& names)
       : content_{content},
         generation_{generation},
@@ -358,8 +358,8 @@ class matched_load {
   }
   matched_load(const matched_load&) = delete;
 
-  /// Rounds what will be narrowed, and writes nothing. @param with_masters   also values that are made from them, for
-  /// which bytes are read once more @throws as check_narrowing
+  /// Rounds the numbers that will be narrowed, and writes nothing. @param with_masters   also the values that are made
+  /// from masters, whose bytes are read once more @throws as check_narrowing
   void check(narrowing& found, bool with_masters)
   {
     const auto is_wanted = [&](const model_item& item) {
@@ -367,7 +367,7 @@ class matched_load {
     };
     check_items(content_, is_wanted, generation_, found);
   }
-  /// Blocks go straight to their tensors, by `workers`. @throws as fill_item
+  /// Reads blocks straight to their tensors, by `workers`. @throws as fill_item
   template <executor Executor>
   void fill(Executor& workers, narrowing& found)
   {
@@ -379,7 +379,7 @@ class matched_load {
     content_.end_fill(
         [&](const std::string& name) { return std::ranges::find(names_.begun_anew, name) == names_.begun_anew.end(); });
   }
-  /// The model has the checkpoint. @param run   of the training that it goes on with
+  /// Ends the load. @param run   the training that the model continues
   void end(std::uint64_t run) noexcept
   {
     states_.put();
@@ -397,14 +397,14 @@ class matched_load {
   std::optional<load_scope<manager_type>> scope_;
 };
 
-/// One generation on its way into a model. Every rank makes the same calls.
+/// Loads one generation into a model. Every rank makes the same calls.
 template <class Model, file_folder Folder>
 class generation_load {
  public:
   using content_type = content_of_model<Model>;
 
-  /// All outlive this. Nothing of the model is changed yet. @param declared   its content as it is before any load
-  /// @throws corrupt_data, format_error, io_error   it is not whole; the others as load; all on every rank
+  /// All arguments outlive this. The model is not changed yet. @param declared   its content as it is before any load
+  /// @throws corrupt_data, format_error, io_error   the generation is not whole; others as load; all on every rank
   generation_load(content_type& declared, const Folder& folder, std::uint64_t number, const load_options& options)
       : content_{declared}, generation_{open_generation(content_.ranks(), folder, number, options.limits)}
   {
@@ -414,7 +414,7 @@ class generation_load {
       index_.emplace(generation_.generation());
       names_ = match_content(content_, *index_, stored(), rules);
       load_.emplace(content_, generation_, names_);
-      // damage that is found later would take bytes that begin anew: of a share, or with an older generation
+      // Damage that is found later would destroy bytes that stay: of a shard, or for an older generation.
       if (!options.begins_anew.empty())
         generation_.check(index_of(content_.ranks().rank()), UINT64_MAX, content_.ranks().ranks());
     });
@@ -426,8 +426,8 @@ class generation_load {
   [[nodiscard]] const matched_names& names() const noexcept { return names_; }
 
  private:
-  /// A match names and marks items of shares, so each generation is compared with a copy. A manager has no shares, and
-  /// all its items are its own: nothing of them changes.
+  /// A match names and marks items of shards, so each generation is compared with a copy. A manager has no shards, and
+  /// all its items are its own: a match changes none of them.
   std::conditional_t<is_manager<Model>, content_type&, content_type> content_;
   generation_reader<Folder> generation_;
   std::optional<stored_index> index_;
@@ -448,14 +448,14 @@ class model_load {
  public:
   using content_type = content_of_model<Model>;
 
-  /// All outlive this.
+  /// All arguments outlive this.
   model_load(Model& model, const Folder& folder, const load_options& options)
       : folder_{folder}, options_{options}, content_{model}
   {
   }
   model_load(const model_load&) = delete;
 
-  /// Models and options of ranks are compared. @throws usage_error   as load, on every rank
+  /// Compares the models and options of ranks. @throws usage_error   as load, on every rank
   void prepare()
   {
     auto& ranks = content_.ranks();
@@ -475,16 +475,16 @@ class model_load {
                          "some ranks let numbers become infinite, and others do not (give all of them the same "
                          "allow_overflow)");
     collective::agree_on(ranks, detail::word_of_patterns(options_.begins_anew, options_.leaves_out),
-                         "ranks let other things begin anew or be left out (give all of them the same begins_anew and "
+                         "ranks differ in begins_anew or leaves_out (give all of them the same begins_anew and "
                          "leaves_out)");
-    collective::agree_on(ranks, options_.newest, "ranks were given other values of newest (give all of them the same)");
+    collective::agree_on(ranks, options_.newest, "ranks have different values of newest (give all of them the same)");
   }
-  /// Those that rank 0 sees, newest first. @param with_foreign   see all_generations_in
+  /// The generations that rank 0 sees, newest first. @param with_foreign   see all_generations_in
   [[nodiscard]] std::vector<std::uint64_t> generations(bool with_foreign)
   {
     return generations_of_first(content_.ranks(), folder_, with_foreign);
   }
-  /// Compares a generation with the model. Nothing is changed yet, but for a `fill` before that did not end.
+  /// Compares a generation with the model. Nothing is changed yet, except by an earlier `fill` that failed.
   void open(std::uint64_t number)
   {
     found_ = narrowing{options_.allow_overflow};
@@ -492,7 +492,7 @@ class model_load {
     now_->load().check(found_, false);
   }
   [[nodiscard]] const manifest& stored() const noexcept { return now_->stored(); }
-  /// Of that generation and the model.
+  /// The names of that generation and of the model.
   [[nodiscard]] const matched_names& names() const noexcept { return now_->names(); }
   template <executor Executor>
   void fill(Executor& workers)
@@ -500,7 +500,7 @@ class model_load {
     now_->load().fill(workers, found_);
   }
   void end() noexcept { now_->load().end(stored().run); }
-  /// Counts of the numbers that a narrower type has lost in the load, on all ranks together. Every rank has to call it.
+  /// The numbers that narrower types have lost in the load, on all ranks together. Every rank has to call this.
   /// @throws comm_error
   [[nodiscard]] rounded_numbers rounded() { return detail::sum_over_ranks(content_.ranks(), found_.total()); }
 
@@ -541,15 +541,15 @@ template <class Loading, executor Executor>
 ///
 /// - Declare the model, its lists and its states as when they were saved. Capacity, layout, chunk size, policies and
 ///   backend may be others. Element types of values and lists may be others too: real numbers are rounded to nearest.
-///   Where finite ones would become infinite, the load is refused, unless `allow_overflow` permits it. `rounded` counts
-///   these, and numbers that became zero.
-/// - Bytes are read once, straight to their tensors, and proven there. The names, shapes and types of a generation are
-///   checked before anything of it is written. So are its registered states, which are written last.
+///   Where finite numbers would become infinite, the load is refused, unless `allow_overflow` permits it. `rounded`
+///   counts these, and numbers that became zero.
+/// - Bytes are read once, straight to their tensors, and verified there. The names, shapes and types of a generation
+///   are checked before any of its bytes is written. So are its registered states, which are written last.
 /// - Where bytes are damaged, all of the next older generation is loaded. When this returns, all bytes come from one
 ///   generation.
-/// - Where this throws after it began to write, no tensor has bytes: reading one is a usage_error. No step is taken and
-///   nothing is saved until a load gets through. Registered states are as they were.
-/// - Gradients are dropped. An optimizer step that is half done is void: the next one begins anew.
+/// - Where this throws after it began to write, no tensor has bytes: reading one is a usage_error. Optimizer steps and
+///   saves are refused until a load succeeds. Registered states are as they were.
+/// - Gradients are dropped. An optimizer step that is half done is discarded: the next step is a new one.
 ///
 /// Use:
 ///
@@ -560,22 +560,23 @@ template <class Loading, executor Executor>
 ///     optimizer::thread_pool workers{4};
 ///     checkpoint::load(m, folder, {}, workers);  // four blocks at once
 ///
-/// Over ranks every rank has to call it, with a folder that all of them see. Any number of ranks, or one manager, may
-/// have saved. All ranks agree on the generation. Each reads its shares, and proves them; weights are gathered before
+/// Over ranks every rank has to call this, with a folder that all of them see. Any number of ranks, or one manager, may
+/// have saved. All ranks agree on the generation. Each reads and verifies its shards; weights are gathered before
 /// the call returns. Where one rank finds damage, all of them load the next older generation.
 ///
 /// @param workers   read blocks of one tensor at once, where the folder lets them (posix_folder does)
-/// @throws config_error    the checkpoint is of another model, a registered state cannot be right, or finite numbers
-///   would become infinite; nothing was changed, unless a newer generation was found damaged meanwhile, or a 16-bit
-///   weight overflows that is made from its master: then no tensor has bytes. Over ranks also: they have other models,
-///   or see other files; states that each rank saved its own of, and there are other ranks
-/// @throws io_error        there is no generation, or none that is whole, and no leave to start afresh
+/// @throws config_error    the checkpoint is of another model, the owner of a registered state refuses its bytes, or
+///   finite numbers would become infinite; nothing was changed, unless a newer generation was found damaged meanwhile,
+///   or a 16-bit weight overflows that is made from its master: then no tensor has bytes. Over ranks also: ranks have
+///   different models, or see different files; or each rank saved a state of its own, and the number of ranks differs
+/// @throws io_error        there is no whole generation, and no permission for a fresh start
 /// @throws usage_error     inside an iteration, or a pin holds a tensor; out_of_memory   no room to write a tensor;
 ///   device_error; std::bad_alloc   no room for names and states
 /// @throws comm_error      a rank is gone, or did not answer within the deadline. Ranks throw other errors together:
 ///   that of the first that failed
-/// @complexity             one pass over the files, over ranks over own bytes in whole blocks, and a second one over
-///   what is narrowed; one over the tensors; memory: eight blocks of 4 MiB, the states, and tables of all files
+/// @complexity             one pass over the files (of each rank over its own bytes, in whole blocks), a second one
+///   over narrowed numbers, and one over the tensors; memory: eight blocks of 4 MiB, the states, and tables of all
+///   files
 template <class Model, file_folder Folder, executor Executor = const serial>
 loaded_generation load(Model& model, const Folder& folder, const load_options& options = {},
                        Executor& workers = on_this_thread)

@@ -25,8 +25,8 @@ namespace checkpoint {
 struct stored_file {
   std::string name;
   std::uint64_t size = 0;
-  std::uint64_t header = 0;  ///< bytes of it that come before tensors
-  /// of the header, then of each `sum_block` after it: so any part is proven without the others
+  std::uint64_t header = 0;  ///< bytes before the tensors
+  /// checksums of the header, then of each `sum_block` after it: so any part is verified without the others
   std::vector<std::uint64_t> sums{};
 
   [[nodiscard]] bool operator==(const stored_file&) const = default;
@@ -42,7 +42,7 @@ struct stored_list {
   [[nodiscard]] bool operator==(const stored_list&) const = default;
 };
 
-/// A tensor that lies in parts: they are called `name[first:end]`, by elements in row-major order.
+/// A tensor that is stored in parts with names `name[first:end]`, by elements in row-major order.
 ///
 ///     for (const divided_tensor& it : content.divided) std::cout << it.name << '\n';
 struct divided_tensor {
@@ -58,7 +58,7 @@ struct divided_tensor {
 struct stored_stage {
   std::uint32_t number = 0;  ///< from 0
   std::uint32_t count = 0;
-  std::uint64_t save = 0;  ///< a sum over the files of all stages: equal in the folders of one save alone
+  std::uint64_t save = 0;  ///< a checksum over the files of all stages: equal only in the folders of one save
 
   [[nodiscard]] bool operator==(const stored_stage&) const = default;
 };
@@ -73,8 +73,8 @@ struct manifest {
   std::vector<stored_list> lists{};
   std::vector<std::string> empty{};  ///< names of tensors that held no bytes when they were saved
   std::vector<divided_tensor> divided{};
-  std::uint64_t run = 0;                ///< the training: a number that its first save drew
-  std::optional<stored_stage> stage{};  ///< none: of no pipeline, or of a version that did not tell
+  std::uint64_t run = 0;                ///< the training: a random number that its first save drew
+  std::optional<stored_stage> stage{};  ///< none: no pipeline, or a version that did not store it
 
   [[nodiscard]] bool operator==(const manifest&) const = default;
 };
@@ -127,7 +127,7 @@ inline constexpr std::size_t sum_line = 9 + 16 + 1;  ///< "checksum ", digits, e
 
 }  // namespace detail
 
-/// As text, its own checksum in the last line.
+/// The text of a manifest, with its own checksum in the last line.
 [[nodiscard]] inline std::string write_manifest(const manifest& it)
 {
   std::string text{it.stage ? detail::first_line_of_stage : detail::first_line};
@@ -201,7 +201,7 @@ inline void read_line(text_reader& text, std::string_view kind, manifest& found)
              : line.substr(detail::first_words.size(), 20);
 }
 
-/// The reverse: a pure function of text and limits.
+/// Parses the text of a manifest: a pure function of text and limits.
 /// @throws corrupt_data   the text differs from the text that was written; format_error   this version writes no such
 ///   text
 [[nodiscard]] inline manifest read_manifest(std::string_view content, const loader_limits& limits = {})

@@ -33,44 +33,44 @@ struct stored_value;
 ///     for (const item_piece& it : item.pieces) std::cout << it.elements << " of " << it.name << '\n';
 struct item_piece {
   std::string name;                    ///< of the tensor
-  std::vector<std::uint64_t> extents;  ///< of all of it
-  std::uint64_t first = 0;             ///< element of it
+  std::vector<std::uint64_t> extents;  ///< of the whole tensor
+  std::uint64_t first = 0;             ///< first element of the piece in the tensor
   std::uint64_t elements = 0;
-  std::uint64_t begin = 0;  ///< element of the item
+  std::uint64_t begin = 0;  ///< first element of the piece in the item
   // In a load:
-  const stored_value* stored = nullptr;  ///< where the file has the tensor; null: it does not
+  const stored_value* stored = nullptr;  ///< where the file has the tensor; null: the file lacks it
   bool is_transposed = false;            ///< the file has its columns as rows
-  bool begins_anew = false;              ///< it is not taken from the file
+  bool begins_anew = false;              ///< it is not loaded from the file
 
   [[nodiscard]] bool is_whole() const { return elements == size_of_tensor(dtype::uint8, extents).count(); }
 };
 
-/// Something of a manager that must survive: a tensor in one of its lists, or a registered state.
+/// A part of a manager that a checkpoint holds: a tensor in one of its lists, or a registered state.
 ///
 ///     for (const model_item& it : content_of(m)) std::cout << it.name << ": " << it.size() << " B\n";
 struct model_item {
   std::string name;             ///< in files: "wte", "adam/momentum/wte", "state/data/cursor"
-  dtype type = dtype::float32;  ///< of what is saved
+  dtype type = dtype::float32;  ///< of the saved elements
   std::vector<std::uint64_t> extents;
-  tensor_handle tensor{};     ///< of a number of one parameter, its number in the model
-  list_id list = value_list;  ///< that is saved
+  tensor_handle tensor{};     ///< for a number of one parameter, the parameter's number in the model
+  list_id list = value_list;  ///< the saved list
   role part = role::parameter;
-  list_id master = list_id::none;  ///< of a value in 16 bits: the list that it is made from, if there is one
+  list_id master = list_id::none;  ///< for a 16-bit value: the list of its master, if there is one
   dtype value_type = dtype::float32;
-  bool is_filled = true;                      ///< it holds bytes now
-  bool starts_at_zero = false;                ///< without bytes it reads as zeros
-  std::span<std::byte> state{};               ///< of a registered state: the caller's bytes
+  bool is_filled = true;                      ///< the item has bytes now
+  bool starts_at_zero = false;                ///< without bytes the item reads as zeros
+  std::span<std::byte> state{};               ///< for a registered state: the caller's bytes
   bool is_constant = false;                   ///< a load leaves the state as it is
-  std::span<const std::byte> count_of_all{};  ///< of a number of one parameter: the number where its lists begin anew
-  std::size_t length_of_tensor = 0;           ///< of a number of one parameter: the name ends with that of its tensor
-  /// its saved pieces, in their order: the item itself; for a rank's share, runs of tensors
+  std::span<const std::byte> count_of_all{};  ///< for a number of one parameter: its value where the lists begin anew
+  std::size_t length_of_tensor = 0;           ///< for a number of one parameter: length of the tensor's name at its end
+  /// its saved pieces, in their order: the item itself; for a rank's shard, runs of tensors
   std::vector<item_piece> pieces{};
-  bool is_written = true;  ///< by this rank: another has the same bytes
+  bool is_written = true;  ///< by this rank; false: another rank has the same bytes and writes them
 
   [[nodiscard]] bool is_state() const noexcept { return state.data() != nullptr; }
-  /// A registered number of one parameter, or a constant: a checkpoint that does not name it has zeros.
+  /// Whether this is a registered number of one parameter, or a constant: a checkpoint without its name has zeros.
   [[nodiscard]] bool may_be_absent() const noexcept { return is_state() && starts_at_zero; }
-  /// Of a number of one parameter: lists that it counts updates of begin with it, "adam/".
+  /// For a number of one parameter: the prefix of the lists whose updates it counts, "adam/".
   [[nodiscard]] std::string_view kernel_prefix() const noexcept
   {
     std::string_view registered{name};
@@ -78,12 +78,12 @@ struct model_item {
     registered.remove_suffix(length_of_tensor + 1);
     return registered.substr(0, registered.rfind('/') + 1);
   }
-  /// A save leaves it out. @pre may_be_absent()
+  /// Whether a save leaves the item out. @pre may_be_absent()
   [[nodiscard]] bool is_zero() const noexcept
   {
     return std::ranges::all_of(state, [](std::byte it) { return it == std::byte{0}; });
   }
-  /// Of all of it. @throws size_overflow
+  /// Bytes of the item. @throws size_overflow
   [[nodiscard]] std::uint64_t size() const { return size_of_tensor(type, extents).count(); }
 };
 
@@ -98,7 +98,7 @@ inline constexpr std::string_view state_prefix = name_rules::state_prefix;
   return extents;
 }
 
-/// A parameter's items: its value, or the master in its stead, and its states.
+/// Adds a parameter's items: its value, or the master in its place, and its states.
 template <class Manager>
 void add_parameter(Manager& m, tensor_handle it, const tensor_info& info, std::vector<model_item>& items)
 {
@@ -111,7 +111,7 @@ void add_parameter(Manager& m, tensor_handle it, const tensor_info& info, std::v
     if (!m.is_in(it, list) || spec.use == list_use::scratch) return;
     if (spec.use == list_use::master) {
       value.master = list;
-      if (!m.is_filled(it, list)) return;  // not made yet: the value is all there is
+      if (!m.is_filled(it, list)) return;  // not made yet: only the value exists
       value.list = list;
       value.type = spec.type;
       value.is_filled = true;  // also while a gradient lies in the value's bytes
@@ -126,7 +126,7 @@ void add_parameter(Manager& m, tensor_handle it, const tensor_info& info, std::v
   items.push_back(std::move(value));
 }
 
-/// As the next iteration will change them, among items of equal alignment.
+/// Sorts items in the order in which the next iteration will change them, among those of equal alignment.
 template <class Manager>
 void sort_by_change(Manager& m, std::vector<model_item>& items)
 {
@@ -153,7 +153,7 @@ void sort_by_change(Manager& m, std::vector<model_item>& items)
   items = std::move(sorted);
 }
 
-/// Elements of many bytes first: each then lies aligned in its file.
+/// Sorts items by element size, largest first, so that each lies aligned in its file.
 inline void sort_by_alignment(std::vector<model_item>& items)
 {
   std::stable_sort(items.begin(), items.end(),
@@ -167,11 +167,11 @@ inline void refuse_equal_names(const std::vector<model_item>& items)
   std::sort(names.begin(), names.end());
   const auto twice = std::adjacent_find(names.begin(), names.end());
   if (twice != names.end())
-    throw config_error{error_text{} << "chunkmem: two things of this model are called " << *twice
-                                    << " in a checkpoint (give tensors other names)"};
+    throw config_error{error_text{} << "chunkmem: two tensors or states of this model are called " << *twice
+                                    << " in a checkpoint (give them different names)"};
 }
 
-/// @param more   bytes that files may put before and behind the name
+/// @param more   bytes that files may add before and after the name
 /// @throws config_error   in a file the name of this tensor would mean something else
 template <class Manager>
 void refuse_reserved_name(const Manager& m, std::string_view name, std::size_t more = 0)
@@ -188,7 +188,7 @@ void expect_between(const Manager& m)
           "a checkpoint inside an iteration or a rehearsal: save and load between iterations");
 }
 
-/// The registered states that have a number for each parameter: an item for each of them.
+/// Adds the registered states that have a number for each parameter: an item for each number.
 /// @param for_each_parameter   `for_each_parameter(visit)` calls `visit(tensor, name)` for each parameter of the model,
 ///   with its number there
 template <class Manager, class ForEachParameter>
@@ -215,10 +215,10 @@ void add_states_by_tensor(Manager& m, ForEachParameter for_each_parameter, std::
       });
 }
 
-/// All items that a checkpoint of this manager would hold, in the order in which they are written. Gradients are not
-/// looked at. Numbers of parameters are among them, also those that are zero.
+/// All items that a checkpoint of this manager would hold, in the order in which they are written, without a check for
+/// gradients. Numbers of parameters are among them, also those that are zero.
 /// @param for_each_parameter   as add_states_by_tensor
-/// @throws usage_error   inside an iteration or a rehearsal; config_error   two of them have one name, or a name means
+/// @throws usage_error   inside an iteration or a rehearsal; config_error   two items have one name, or a name means
 ///   something else in files
 template <class Manager, class ForEachParameter>
 [[nodiscard]] std::vector<model_item> items_of(Manager& m, ForEachParameter for_each_parameter)
@@ -226,7 +226,7 @@ template <class Manager, class ForEachParameter>
   expect_between(m);
   std::vector<model_item> items;
   m.for_each_tensor([&](tensor_handle it, const tensor_info& info) {
-    // the bytes of the second are saved as shares
+    // the bytes of gathered tensors are saved as shards
     if (info.part == role::activation || info.part == role::gathered) return;
     refuse_reserved_name(m, m.name_of(it));
     if (info.part == role::parameter) return add_parameter(m, it, info, items);
@@ -250,7 +250,7 @@ template <class Manager, class ForEachParameter>
   sort_by_alignment(items);
   return items;
 }
-/// The same of a manager that has the whole model.
+/// The same for a manager that has the whole model.
 template <class Manager>
 [[nodiscard]] std::vector<model_item> items_of(Manager& m)
 {
@@ -269,7 +269,7 @@ inline void leave_out_zeros(std::vector<model_item>& items)
 
 namespace detail {
 
-/// Somebody does the updates that wait, and they make no new bytes: a save knows all of its bytes before.
+/// Whether late updates will be done, and make no new lists, so that a save knows all of its bytes before.
 template <class Manager>
 [[nodiscard]] bool can_save_behind_updates(Manager& m)
 {
@@ -286,8 +286,8 @@ template <class Manager>
 
 }  // namespace detail
 
-/// Prepares a manager for a save: updates that wait for a use of their weights are done, so all weights are of one
-/// moment. @param waits   they wait on: the save takes the bytes behind their updates
+/// Prepares a manager for a save: late updates are done, so that all weights are of the same step. @param waits   the
+/// updates stay late: the save takes the bytes after them
 /// @throws usage_error   inside an iteration or a rehearsal, with gradients that no step has used, or while a step or a
 ///   load is half done
 template <class Manager>
@@ -305,7 +305,7 @@ void prepare_to_save(Manager& m, bool waits = false)
 
 /// All items that a checkpoint of this manager holds, in the order in which they are written. Activations and gradients
 /// are not saved.
-/// @throws as prepare_to_save; config_error   two of them have one name
+/// @throws as prepare_to_save; config_error   two items have one name
 template <class Manager>
 [[nodiscard]] std::vector<model_item> content_of(Manager& m)
 {
@@ -314,14 +314,14 @@ template <class Manager>
   detail::leave_out_zeros(items);
   return items;
 }
-/// A manager as a save, a load and an import see it: a model that one rank has whole. That of a model over ranks is
+/// A manager as a save, a load and an import see it: a model that one rank has whole. For a model over ranks there is
 /// sharding::rank_content, which has the same members.
 ///
 ///     manager_content content{m};
 ///     content.collect();
 ///     for (const model_item& it : content.items()) std::cout << it.name << '\n';
 ///
-/// Nothing of it is divided or compared, so calls that agree with others do nothing here.
+/// No item is divided over ranks, so calls that agree with other ranks do nothing here.
 template <class Manager>
 class manager_content {
  public:
@@ -333,8 +333,8 @@ class manager_content {
 
   /// Makes the items. @throws as detail::items_of
   void collect() { items_ = detail::items_of(m_); }
-  /// Puts them in the order in which the last iteration changed them, for a save that lends them. After an iteration
-  /// that changed none, such as an evaluation, they stay as they are.
+  /// Sorts the items in the order in which the last iteration changed them, for a save that lends them. After an
+  /// iteration that changed none, such as an evaluation, the order stays.
   void sort_by_change() { detail::sort_by_change(m_, items_); }
   [[nodiscard]] const std::vector<model_item>& items() const noexcept { return items_; }
   [[nodiscard]] std::vector<model_item>& items() noexcept { return items_; }
@@ -349,13 +349,13 @@ class manager_content {
   {
   }
 
-  void finish_updates() {}  // prepare_to_save does it, behind its checks
-  /// @param lends   updates that wait do so on where the save can take their bytes behind them
+  void finish_updates() {}  // prepare_to_save does them, after its checks
+  /// @param lends   late updates stay late where the save can take their bytes afterwards
   /// @throws as checkpoint::prepare_to_save
   void prepare_to_save(bool lends) { checkpoint::prepare_to_save(m_, lends && detail::can_save_behind_updates(m_)); }
   void agree_on_model() {}
   void agree_on_values() {}
-  void begin_fill() {}  // content_session::begin_load does it
+  void begin_fill() {}  // see content_session::begin_load
   template <class IsFilled>
   void end_fill(IsFilled)
   {
@@ -384,7 +384,7 @@ struct content_choice<Model> {
 /// The class by which a save, a load and an import see a model: its `checkpoint_content`, or manager_content.
 template <class Model>
 using content_of_model = typename detail::content_choice<Model>::type;
-/// The model is a manager. A model over collective::self is no manager: its saves follow the rules of ranks.
+/// Whether the model is a manager. A model over collective::self is none: its saves follow the rules of ranks.
 template <class Model>
 inline constexpr bool is_manager = std::is_same_v<content_of_model<Model>, manager_content<Model>>;
 
@@ -404,7 +404,8 @@ void with_pinned(Manager& m, const model_item& item, Access mode, memory_locatio
   use({reinterpret_cast<pinned_as<std::byte, Access>*>(all.data()), all.size()});
 }
 
-/// Reads on the host. Where the host has no room, and the thread can read the device, it reads there.
+/// Calls `use` with bytes on the host. Where the host has no room, and the thread can read the device, with bytes
+/// there.
 template <class Manager, access_choice Access>
 void with_bytes(Manager& m, const model_item& item, Access mode, std::type_identity_t<use_of_bytes<Access>> use)
 {

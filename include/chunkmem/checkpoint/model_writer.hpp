@@ -21,8 +21,8 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// Everything that a save writes, except the bytes of tensors. It is made before anything is written, so that a save
-/// that could not be loaded never begins.
+/// Everything that a save writes, except the bytes of tensors. The plan is made before anything is written, so that a
+/// save that could not be loaded never begins.
 ///
 ///     const std::vector<model_item> items = content_of(m);
 ///     const save_plan plan = plan_of(items, 4_GiB, rest_of(m));
@@ -37,13 +37,13 @@ struct save_plan {
   };
 
   std::vector<std::vector<entry>> files;
-  std::vector<std::string> tables;  ///< begin of each file
+  std::vector<std::string> tables;  ///< the header of each file
   manifest rest;                    ///< without generation and files
 };
 
 namespace detail {
 
-/// Which pieces go into one file, and where. @param file_size   a file ends with the one that reaches it
+/// The pieces of each file, and their places. @param file_size   a file ends with the piece that reaches it
 [[nodiscard]] inline std::vector<std::vector<save_plan::entry>> split(const std::vector<model_item>& items,
                                                                       bytes file_size)
 {
@@ -79,7 +79,7 @@ namespace detail {
   return table;
 }
 
-/// @throws config_error   the manifest would be one that no loader takes
+/// @throws config_error   the manifest would exceed the limits of a loader
 inline void refuse_unreadable_manifest(const save_plan& plan, std::uint32_t ranks)
 {
   manifest longest = plan.rest;
@@ -96,17 +96,17 @@ inline void refuse_unreadable_manifest(const save_plan& plan, std::uint32_t rank
   try {
     (void)read_manifest(write_manifest(longest));
   } catch (const format_error& refused) {
-    throw config_error{
-        error_text{}
-        << "chunkmem: no loader would take the manifest of " << plan.files.size() << " files, "
-        << plan.rest.lists.size() << " lists and " << plan.rest.empty.size() << " empty tensors: " << refused.what()
-        << " (shorter names help, larger files where there are many, and fewer bytes: it has 21 for each 4 MiB)"};
+    throw config_error{error_text{} << "chunkmem: no loader would take the manifest of " << plan.files.size()
+                                    << " files, " << plan.rest.lists.size() << " lists and " << plan.rest.empty.size()
+                                    << " empty tensors: " << refused.what()
+                                    << " (give shorter names, larger files where there are many, or save fewer bytes: "
+                                       "a manifest has 21 B for each 4 MiB)"};
   }
 }
 
 }  // namespace detail
 
-/// The part of the manifest that a manager says itself: its lists.
+/// The manager's part of the manifest: its lists.
 template <class Manager>
 [[nodiscard]] manifest rest_of(const Manager& m)
 {
@@ -117,8 +117,8 @@ template <class Manager>
   return rest;
 }
 
-/// @param items   outlive the plan @param rest   of the manifest @param ranks   that write as much as this one
-/// @throws config_error   no loader would take the files
+/// @param items   outlive the plan @param rest   of the manifest @param ranks   number of ranks that write as much
+/// @throws config_error   the files would exceed the limits of a loader
 [[nodiscard]] inline save_plan plan_of(const std::vector<model_item>& items, bytes file_size, manifest rest,
                                        std::uint32_t ranks = 1)
 {
@@ -128,7 +128,7 @@ template <class Manager>
   return plan;
 }
 
-/// Hands the items of a manager to a writer of generations, as many bytes at a time as are wanted.
+/// Writes the items of a manager to a writer of generations, as many bytes at a time as are requested.
 ///
 ///     model_writer writer{m, plan};
 ///     while (!writer.is_done()) writer.write(to, 1 << 20);  // other work may come between
@@ -139,9 +139,9 @@ class model_writer {
   model_writer(Manager& m, const save_plan& plan) : m_{m}, plan_{plan} {}
 
   [[nodiscard]] bool is_done() const noexcept { return file_ == plan_.files.size(); }
-  /// Writes about `most` bytes more, at least a piece of them, to `to`: `begin_file(header)`, `write(content)`,
-  /// `end_file()`; where it has `with_bytes(m, item, use)`, that call pins instead. Where its `comes_later(m, item)`
-  /// says that the bytes of an item are not there yet, `promise(offset, size)` follows for them, in bytes of the item.
+  /// Writes about `most` bytes more, at least one piece, to `to`: `begin_file(header)`, `write(content)`, `end_file()`.
+  /// Where `to` has `with_bytes(m, item, use)`, that call pins instead. Where its `comes_later(m, item)` says that the
+  /// bytes of an item are not there yet, `promise(offset, size)` follows for them, in bytes of the item.
   /// @throws as pins and the writer; then nothing more may be written
   template <class Writer>
   void write(Writer& to, std::uint64_t most = UINT64_MAX)
@@ -191,7 +191,7 @@ class model_writer {
     else
       detail::with_bytes(m_, item, access::read, write_pieces);
   }
-  /// Calls `use(begin, size)`, in bytes of the item, for what comes next of it.
+  /// Calls `use(begin, size)`, in bytes of the item, for its next bytes.
   template <class Use>
   void for_each_part(const model_item& item, std::uint64_t& left, Use use)
   {

@@ -20,8 +20,7 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// The rule of a save for the generations that were there before it: it keeps the newest whole ones. Every rank makes
-/// the same calls.
+/// A save's rule for older generations: the newest whole ones are kept. Every rank makes the same calls.
 ///
 ///     older_generations older{ranks, folder, options};
 ///     older.find();                // before the save
@@ -34,10 +33,10 @@ class older_generations {
   {
   }
 
-  /// Older generations that stay are read first.
+  /// Whether older generations that are kept are read first.
   [[nodiscard]] bool checks() const noexcept { return options_.check_older && options_.keep > 1; }
-  /// Before the files are written: older ones go where options ask for room. @throws as remove_generations, on every
-  /// rank; and as `is_whole`
+  /// Removes older generations before the files are written, where options ask for room. @throws as remove_generations,
+  /// on every rank; and as `is_whole`
   void make_room()
   {
     if (options_.keep_while_writing == 0) return;
@@ -46,24 +45,24 @@ class older_generations {
       if (is_first()) remove_generations(folder_, old);
     });
   }
-  /// For check_own_part. @throws io_error   rank 0 cannot list its folder; comm_error
+  /// Finds the older generations, for check_own_part. @throws io_error   rank 0 cannot list its folder; comm_error
   void find()
   {
     if (!checks()) return;
     found_ = generations_of_first(ranks_, folder_);
     found_.resize(std::min<std::size_t>(found_.size(), options_.keep - 1));
   }
-  /// This rank's part of those that may stay is read, on any thread: `remove` then reads them no more. Exchanges
-  /// nothing.
-  /// @param progress   `progress(bytes)`: so many more were read
+  /// Reads this rank's part of the generations that may be kept, on any thread: `remove` then does not read them.
+  /// Exchanges nothing.
+  /// @param progress   `progress(bytes)`: this many more bytes were read
   template <class Progress>
   void check_own_part(Progress progress)
   {
     for (const std::uint64_t it : found_)
       words_.push_back(checkpoint::check_own_part(folder_, it, index_of(ranks_.rank()), ranks_.ranks(), progress));
   }
-  /// Behind the commit. @param newest   was just written @return   the reason why older ones stay, in a sentence: a
-  /// failure here is no error of the save. Else empty @throws comm_error
+  /// Removes older generations after the commit. @param newest   the one just written @return   why older ones stay, in
+  /// a sentence: a failure here is no error of the save. Else empty @throws comm_error
   [[nodiscard]] error_text remove(std::uint64_t newest)
   {
     if (!checks())
@@ -84,7 +83,7 @@ class older_generations {
  private:
   [[nodiscard]] bool is_first() const noexcept { return index_of(ranks_.rank()) == 0; }
 
-  /// Those that are older than the newest `keep` whole ones. @param newest   is known to be whole
+  /// The generations that are older than the newest `keep` whole ones. @param newest   is known to be whole
   [[nodiscard]] std::vector<std::uint64_t> superseded(std::uint32_t keep, std::uint64_t newest)
   {
     std::vector<std::uint64_t> all = generations_of_first(ranks_, folder_);
@@ -95,7 +94,7 @@ class older_generations {
     all.erase(all.begin(), first);
     return all;
   }
-  /// Ranks that have read their parts before do not read them again.
+  /// Whether a generation is whole. Ranks that have read their parts before do not read them again.
   [[nodiscard]] bool is_whole(std::uint64_t number)
   {
     const auto at = static_cast<std::size_t>(std::ranges::find(found_, number) - found_.begin());
@@ -109,7 +108,7 @@ class older_generations {
   Folder& folder_;
   save_options options_;
   std::vector<std::uint64_t> found_;  // newest first
-  std::vector<std::uint64_t> words_;  // of the first of them: see check_own_part
+  std::vector<std::uint64_t> words_;  // hashes of the first of them: see check_own_part
 };
 
 }  // namespace checkpoint

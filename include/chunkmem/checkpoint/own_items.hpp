@@ -27,10 +27,9 @@ namespace checkpoint {
   return std::string{name} + "[rank " + std::to_string(rank) + " of " + std::to_string(ranks) + ']';
 }
 
-/// States and buffers with different bytes on each rank load only on as many ranks. Each rank has its own, called
-/// "name[rank 1 of 4]". @param is_left_out   `is_left_out(name)`: a name of the file that counts as if it were not
-/// there
-/// @throws config_error   the name is of another number of ranks
+/// States and buffers with different bytes on each rank load only on equally many ranks. Each rank has its own, called
+/// "name[rank 1 of 4]". @param is_left_out   `is_left_out(name)`: whether a name of the file counts as absent
+/// @throws config_error   another number of ranks saved the name
 template <class IsLeftOut>
 void refuse_other_ranks(std::string_view name, std::uint32_t ranks, const stored_index& from, IsLeftOut is_left_out)
 {
@@ -41,13 +40,13 @@ void refuse_other_ranks(std::string_view name, std::uint32_t ranks, const stored
     return;
   throw config_error{
       error_text{} << "chunkmem: each rank saved its own bytes of " << name << ", as " << own->first
-                   << ", and here are " << ranks
-                   << " (start as many ranks, or make them the same on all ranks before they are saved)"};
+                   << ", and this job has " << ranks
+                   << " ranks (start as many ranks, or make these bytes equal on all ranks before the save)"};
 }
 
 namespace detail {
 
-/// Tells the bytes of an item from others: 0 where it has none.
+/// A hash of the bytes of an item: 0 where it has none.
 template <class Manager>
 [[nodiscard]] std::uint64_t word_of(Manager& m, const model_item& item)
 {
@@ -59,9 +58,9 @@ template <class Manager>
 
 }  // namespace detail
 
-/// Before a save: decides which rank writes the items that each rank has for itself. Where all ranks have the same
-/// bytes, rank 0 writes the item. Else each rank writes its own, under its own name. One rank alone reads nothing here.
-/// @return   names of those without bytes, the same on every rank @throws on every rank what reading them throws;
+/// Before a save: decides which rank writes the items that are not divided over ranks. Where all ranks have the same
+/// bytes, rank 0 writes the item. Else each rank writes its own, under its own name. A single rank reads nothing here.
+/// @return   names of items without bytes, the same on every rank @throws on every rank the errors of reading items;
 ///   comm_error
 template <class Content>
 [[nodiscard]] std::vector<std::string> share_own_items(Content& content)
@@ -98,9 +97,9 @@ template <class Content>
   return empty;
 }
 
-/// Before a load: finds what each rank has its own of, under its own name or that of all.
+/// Before a load: finds the items that are not divided over ranks, under the rank's own name or the shared one.
 /// @param is_left_out   as refuse_other_ranks
-/// @throws config_error   each rank saved its own, and there were more or fewer of them
+/// @throws config_error   each rank saved its own, and the number of ranks was another one
 template <class Content, class IsLeftOut>
 void find_own_items(Content& content, const stored_index& index, const manifest& stored, IsLeftOut is_left_out)
 {

@@ -51,11 +51,11 @@ inline constexpr std::string_view beyond_limits = "see loader_limits";
 }
 
 /// Turns the events of the JSON parser into a table. An event that is not of the format ends the reading. Members of a
-/// tensor that the format does not know are passed over, as its reference does it.
+/// tensor that the format does not know are ignored, as in its reference.
 class table_events {
  public:
   /// @param file    for messages
-  /// @param keeps   false: tensors are checked and counted, `table` holds one of them at a time
+  /// @param keeps   false: tensors are only checked and counted, and `table` holds one of them at a time
   table_events(const loader_limits& limits, std::string_view file, std::vector<stored_tensor>& table, bool keeps)
       : limits_{limits}, file_{file}, table_{table}, keeps_{keeps}
   {
@@ -68,7 +68,7 @@ class table_events {
     if (is_passed_over(1)) return true;
     if (where_ == place::outside) return go(place::top);
     if (where_ == place::top && is_metadata_) return go(place::metadata);
-    if (where_ != place::top) refuse("an object lies where none belongs");
+    if (where_ != place::top) refuse("an object is where none belongs");
     if (!keeps_) table_.clear();
     table_.emplace_back().name = key_;  // a copy: the string of the parser may have room for more
     ++tensors_;
@@ -97,7 +97,7 @@ class table_events {
   bool string(std::string& text)
   {
     if (where_ == place::metadata || is_passed_over()) return true;
-    if (where_ != place::tensor || field_ != field::type) refuse("a text lies where none belongs");
+    if (where_ != place::tensor || field_ != field::type) refuse("a string is where none belongs");
     const std::optional<dtype> own = stored_type(text);
     table_.back().type = own.value_or(dtype::uint8);
     table_.back().foreign = own ? nullptr : foreign_type_of(text);
@@ -110,7 +110,7 @@ class table_events {
   {
     if (is_passed_over(1)) return true;
     if (where_ != place::tensor || (field_ != field::extents && field_ != field::offsets))
-      refuse("a list lies where none belongs");
+      refuse("an array is where none belongs");
     return go(field_ == field::extents ? place::extents : place::offsets);
   }
   bool end_array()
@@ -128,7 +128,7 @@ class table_events {
       extents_.push_back(value);
       return true;
     }
-    if (where_ != place::offsets || offsets_ == 2) refuse("a number lies where none belongs");
+    if (where_ != place::offsets || offsets_ == 2) refuse("a number is where none belongs");
     (offsets_++ == 0 ? table_.back().begin : table_.back().end) = value;
     return true;
   }
@@ -140,7 +140,7 @@ class table_events {
   bool boolean(bool)
   {
     if (is_passed_over()) return true;
-    refuse("there is a truth value");
+    refuse("there is a boolean");
   }
   bool number_integer(std::int64_t)
   {
@@ -150,17 +150,17 @@ class table_events {
   bool number_float(double, const std::string&)
   {
     if (is_passed_over()) return true;
-    refuse("a number is no whole one, or needs more than 64 bits");
+    refuse("a number is no integer, or needs more than 64 bits");
   }
   template <class Binary>
   bool binary(Binary&)
   {
-    refuse("there is something binary");
+    refuse("there is a binary value");
   }
   template <class Error>
   bool parse_error(std::size_t, const std::string&, const Error&)
   {
-    refuse("it is no JSON");
+    refuse("it is not JSON");
   }
 
  private:
@@ -177,14 +177,15 @@ class table_events {
     where_ = where;
     return true;
   }
-  /// An event belongs to a member that the format does not know. @param deeper   1: an object or a list begins; -1: it
-  /// ends
+  /// Whether an event belongs to a member that the format does not know. @param deeper   1: an object or an array
+  /// begins;
+  /// -1: it ends
   bool is_passed_over(int deeper = 0)
   {
     constexpr int most = 125;  // in two objects: the reference goes as deep
     if (field_ != field::unknown) return false;
     depth_ += deeper;
-    if (depth_ > most) refuse("a member of it goes too deep");
+    if (depth_ > most) refuse("a member is nested too deeply");
     if (depth_ == 0) field_ = field::none;
     return true;
   }
@@ -196,7 +197,7 @@ class table_events {
                                       : field::unknown;
     if (field_ == field::unknown) return true;
     const unsigned bit = 1U << static_cast<unsigned>(field_);
-    if ((seen_ & bit) != 0) refuse("a member stands there twice");
+    if ((seen_ & bit) != 0) refuse("a member is there twice");
     seen_ |= bit;
     offsets_ = 0;
     return true;
@@ -243,9 +244,9 @@ class table_events {
   return second >= 0xdc00U && second < 0xe000U ? 12 : 0;
 }
 
-/// The header without the ends of long texts, which are no names, and with short gaps: the parser would keep each of
-/// them, and repeat it in its error up to eight times as long. Ends that are left out are checked here.
-/// @return   nothing where there is nothing to leave out
+/// The header without the ends of long strings, which cannot be names, and with short gaps: the parser would keep each
+/// of them, and repeat it in its error up to eight times as long. Omitted ends are checked here.
+/// @return   nothing where nothing is omitted
 [[nodiscard]] inline std::optional<std::string> without_long_tokens(std::string_view header,
                                                                     const loader_limits& limits, std::string_view file)
 {
@@ -267,7 +268,7 @@ class table_events {
       std::size_t kept = at;
       while (end - at > longest_text && kept < end) {
         const std::size_t length = length_in_text(header.substr(kept, end - kept));
-        if (length == 0 || end == header.size()) refuse_header({file}, "it is no JSON");
+        if (length == 0 || end == header.size()) refuse_header({file}, "it is not JSON");
         const bool is_end = kept - at < longest_text && kept + length - at >= longest_text;
         kept += length;
         if (is_end) leave_out(kept, end);
@@ -293,11 +294,11 @@ inline std::uint64_t parse_table(std::string_view header, const loader_limits& l
                                  std::vector<stored_tensor>& table, bool keeps)
 {
   table_events events{limits, file, table, keeps};
-  if (!nlohmann::json::sax_parse(header, &events)) refuse_header({file}, "it is no JSON");
+  if (!nlohmann::json::sax_parse(header, &events)) refuse_header({file}, "it is not JSON");
   return events.tensors();
 }
 
-/// By their begin; where several have the same, those without bytes, in one order.
+/// Sorts by begin; tensors without bytes may share a begin, and are sorted in one order.
 inline void sort_by_begin(std::vector<stored_tensor>& table)
 {
   const auto is_before = [](const stored_tensor& a, const stored_tensor& b) {
@@ -309,7 +310,7 @@ inline void sort_by_begin(std::vector<stored_tensor>& table)
   });
 }
 
-/// Whether a tensor of its type and extents has its bytes.
+/// Whether the size of a tensor matches its type and extents.
 [[nodiscard]] inline bool has_size_of_extents(const stored_tensor& it)
 {
   try {
@@ -348,16 +349,16 @@ inline void check_names(const std::vector<stored_tensor>& table, std::string_vie
 
 /// Reads the header of a safetensors file, without its eight bytes of length: a pure function of bytes and limits.
 ///
-/// Takes the headers that the reference of the format takes (safetensors 0.8.0), but for limits: `loader_limits`, two
-/// tensors of one name, and an entry or an element type that is written as another kind of JSON value than an object
-/// and a text. Tensors must lie one after the other, without overlap or hole, and end with the file. `__metadata__` and
-/// unknown members of a tensor are passed over. An element type that this library lacks is named by `foreign`.
+/// Accepts the headers that the reference of the format accepts (safetensors 0.8.0), except: beyond `loader_limits`;
+/// two tensors with one name; an entry that is no JSON object, or an element type that is no string. Tensors must lie
+/// one after the other, without overlap or hole, and end with the file. `__metadata__` and unknown members of a tensor
+/// are ignored. An element type that this library lacks is named by `foreign`.
 /// @param payload   bytes of the file after the header
 /// @param file      for messages
 /// @return          in the order of their bytes
 /// @throws format_error   names the file, the tensor and the fault; nothing beyond the limits was allocated
 /// @complexity            O(n log n) in the characters of the header, read twice; no recursion. Memory: three times the
-///   header, and 16 MiB; where texts are longer than six names, or gaps longer than 4 KiB, once the header more
+///   header, and 16 MiB; four times where strings are longer than six names, or gaps longer than 4 KiB
 [[nodiscard]] inline std::vector<stored_tensor> read_table(std::string_view header, std::uint64_t payload,
                                                            const loader_limits& limits = {}, std::string_view file = {})
 {
@@ -366,7 +367,7 @@ inline void check_names(const std::vector<stored_tensor>& table, std::string_vie
     detail::refuse_header({file}, "it is longer than the limit", detail::beyond_limits);
   header.remove_prefix(std::min(header.find_first_not_of(blanks), header.size()));
   if (header.empty() || header.front() != '{') detail::refuse_header({file}, "it does not begin with {");
-  // the parser would take it for the end
+  // The parser would take a byte 0 for the end.
   if (header.find('\0') != header.npos) detail::refuse_header({file}, "there is a byte 0");
   header.remove_suffix(header.size() - 1 - header.find_last_not_of(blanks));  // padding
   const std::optional<std::string> shorter = detail::without_long_tokens(header, limits, file);
@@ -384,14 +385,14 @@ inline void check_names(const std::vector<stored_tensor>& table, std::string_vie
 
 namespace detail {
 
-/// As JSON. @throws config_error   the tensor could be written, and no loader would take it back
+/// The name as JSON. @throws config_error   no loader would accept the tensor
 [[nodiscard]] inline std::string quoted_name(const stored_tensor& stored)
 {
   name_rules::expect_written(stored.name);
   return nlohmann::json(stored.name).dump();
 }
 
-/// @param header   bytes of it   @throws config_error   no loader would take it back
+/// @param header   its size [B]   @throws config_error   no loader would accept the table
 inline void refuse_large_table(const std::vector<stored_tensor>& table, std::uint64_t header)
 {
   const loader_limits limits{};
@@ -411,7 +412,7 @@ inline void refuse_large_table(const std::vector<stored_tensor>& table, std::uin
 /// The begin of a safetensors file: eight bytes of length, and a header padded so that the tensors begin at a multiple
 /// of 256.
 /// @pre   the tensors lie one after the other from 0 on
-/// @throws config_error   a tensor has a name that no loader would take, or there are too many
+/// @throws config_error   a tensor has a name that no loader would accept, or there are too many tensors
 [[nodiscard]] inline std::string write_table(const std::vector<stored_tensor>& table)
 {
   std::string text(8, '\0');

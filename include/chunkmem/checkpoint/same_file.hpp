@@ -23,10 +23,10 @@ namespace checkpoint {
 
 namespace detail {
 
-/// Reads tensors of a file, piece by piece, and sums them up.
+/// Reads tensors of a file, piece by piece, and computes their checksums.
 class summed_tensors {
  public:
-  /// @param index   outlives this   @param ignored   tensors that count as if they were not there
+  /// @param index   outlives this   @param ignored   tensors that count as absent
   summed_tensors(const stored_index& index, const std::vector<std::string>& ignored)
   {
     const std::set<std::string_view> without(ignored.begin(), ignored.end());
@@ -34,7 +34,7 @@ class summed_tensors {
       if (!without.contains(name)) tensors_.push_back({name, &value, io::checksum{}});
   }
 
-  /// Reads so many bytes more. @return   nothing is left
+  /// Reads this many bytes more. @return   whether nothing is left
   template <class Reader>
   [[nodiscard]] bool go_on(Reader& from, std::uint64_t size)
   {
@@ -99,8 +99,8 @@ class summed_tensors {
 
 }  // namespace detail
 
-/// All ranks see the same values in a file that has no checksums of its own. Every rank has to call it. Each reads all
-/// of the file once, but for `ignored`, in rounds, so that nobody waits for long.
+/// Checks that all ranks see the same values in a file that has no checksums of its own. Every rank has to call this.
+/// Each reads all of the file once, except `ignored`, in rounds, so that no rank waits for long.
 /// @throws config_error   on every rank: the first tensor that differs, and the ranks; io_error; comm_error
 template <exchanges_words Communicator, class Reader>
 void expect_same_values(Communicator& ranks, const stored_index& index, Reader& file,
@@ -114,7 +114,7 @@ void expect_same_values(Communicator& ranks, const stored_index& index, Reader& 
   const std::vector<std::uint64_t> words = collective::words_of_all(ranks, sums.word());
   if (std::ranges::any_of(words, [&](std::uint64_t it) { return it != words[0]; }))
     throw config_error{sums.words().difference(
-        ranks, {"ranks see other files", "rank", "name one file that all ranks see, or copies of it"})};
+        ranks, {"ranks see different files", "rank", "name one file that all ranks see, or copies of it"})};
 }
 
 }  // namespace checkpoint

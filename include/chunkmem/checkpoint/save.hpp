@@ -50,7 +50,7 @@ class model_save {
   model_save(const model_save&) = delete;
 
   /// Collects the content of the save, on which ranks agree; writes nothing yet. @param lends   the bytes are taken
-  /// while the model trains: those of a manager behind updates that wait, and in the order in which the last iteration
+  /// while the model trains: those of a manager after its late updates, in the order in which the last iteration
   /// changed them
   void prepare(bool lends = false)
   {
@@ -78,12 +78,12 @@ class model_save {
   {
     if constexpr (is_manager<Model>) detail::older_check_of(manager()).wait();
   }
-  /// Others are kept out of the folder: for stages, which look into it before they begin.
+  /// Locks the folder: for stages, which look into it before they begin.
   void open()
   {
     collective::all_or_none(ranks(), [&] { lock(); });
   }
-  /// The folder is clean, and this rank knows the number of the generation and of its first file. @param least   number
+  /// Removes leftovers, and gives this rank the number of the generation and of its first file. @param least   number
   /// of the generation, which is claimed. 0: any; a manager, which has locked the folder, then claims none
   void begin(std::uint64_t least = 0)
   {
@@ -111,16 +111,16 @@ class model_save {
     number = collective::word_of_first(ranks(), number);
     writer_.emplace(folder_, number, first_file());
   }
-  /// Older generations go where options ask for room, and this model alone decides.
+  /// Removes older generations where options ask for room. Only this model decides.
   void make_room() { older_.make_room(); }
-  /// The files of all ranks are there for good.
+  /// Writes the files of all ranks, durably.
   void write()
   {
     hand_over(*writer_, [&] { part().sync(); });
     collective::all_or_none(ranks(), [&] { part().finish(); });
   }
-  /// All of this rank goes to a writer, as to a model_writer; over ranks in rounds, so that nobody waits for long. Then
-  /// the items and tables are let go. Once. @param after   a round
+  /// Writes all bytes of this rank to a writer, as a model_writer does; over ranks in rounds, so that no rank waits for
+  /// long. Then frees the items and tables. Call this once. @param after   called after each round
   template <class Writer, class After>
   void hand_over(Writer& to, After after)
   {
@@ -135,17 +135,16 @@ class model_save {
     plan_.tables = std::vector<std::string>{};
     content_.items() = std::vector<model_item>{};
   }
-  /// The model belongs to the training of this save from here on. So it does if the save fails later: the manifest may
-  /// be there.
+  /// The model belongs to the training of this save from here on, also if the save fails later: the manifest may exist.
   void belong() { manager().content().belongs_to(plan_.rest.run); }
-  /// The generation is there. @param stage   of whom it is a part
+  /// Makes the generation exist. @param stage   the stage of a pipeline that it belongs to
   void commit(const std::optional<stored_stage>& stage = {})
   {
     belong();
     plan_.rest.stage = stage;
     commit_files();
   }
-  /// The same where the model belongs to the training already: of a manager, on any thread.
+  /// The same where the model belongs to the training already: for a manager, on any thread.
   void commit_files()
   {
     writer_->commit(ranks(), plan_.rest);
@@ -154,17 +153,17 @@ class model_save {
     saved_ = {plan_.rest.generation, plan_.rest.files.size(), bytes{size}, {}};
     plan_.rest = manifest{};
   }
-  /// Takes the generation back, behind its commit. Where a rank is gone, its files stay.
+  /// Removes the generation after its commit. Where a rank is gone, its files stay.
   void withdraw() noexcept { writer_->withdraw(ranks()); }
-  /// Behind the commit. Older ones are still there.
+  /// The result after the commit, while older generations still exist.
   [[nodiscard]] const saved_generation& saved() const noexcept { return saved_; }
-  /// The claim goes: the manifest has the number now, or nothing ever will. A claim that stays goes with the leftovers
-  /// of a later save.
+  /// Removes the claim: the manifest has the number now, or the number stays unused. A claim that stays goes with the
+  /// leftovers of a later save.
   void unclaim() noexcept
   {
     if (!claim_.empty()) (void)folder_.remove(claim_);
   }
-  /// Older generations go, those of a manager behind its back. @return   as save
+  /// Removes older generations, for a manager on a thread. @return   as save
   [[nodiscard]] saved_generation finish()
   {
     saved_generation result = saved();
@@ -173,7 +172,7 @@ class model_save {
     held_.reset();
     return result;
   }
-  /// Files of this rank go, unless they are a generation, and others may save into the folder.
+  /// Removes the files of this rank, unless they are a generation, and unlocks the folder.
   void close() noexcept
   {
     writer_.reset();
@@ -184,7 +183,7 @@ class model_save {
   [[nodiscard]] auto& manager() noexcept { return content_.manager(); }
   /// Of all ranks.
   [[nodiscard]] ranks_type& ranks() noexcept { return content_.ranks(); }
-  /// Files of this rank, behind `begin`.
+  /// The files of this rank, after `begin`.
   [[nodiscard]] generation_part<Folder>& part() noexcept { return writer_->part(); }
   [[nodiscard]] older_generations<ranks_type, Folder>& older() noexcept { return older_; }
 
@@ -204,7 +203,7 @@ class model_save {
     claim_ = detail::claim_name(number);
     return number;
   }
-  /// Behind those of the ranks before this one.
+  /// The number of this rank's first file, after those of the ranks before it.
   [[nodiscard]] std::uint64_t first_file()
   {
     if constexpr (collective::is_alone<ranks_type>) {
@@ -215,11 +214,11 @@ class model_save {
       return std::accumulate(files.begin(), mine, std::uint64_t{0});
     }
   }
-  /// The exchanges behind the commit depend on them: a rank with others would answer other questions than it is asked.
+  /// The exchanges after the commit depend on these options: ranks with different ones would exchange different words.
   void agree_on_keeping()
   {
     collective::agree_on(ranks(), keeping_of(options_),
-                         "ranks keep other numbers of checkpoints, or check others (give all of them the same keep, "
+                         "ranks differ in how many checkpoints they keep or check (give all of them the same keep, "
                          "keep_while_writing and check_older)");
   }
   void plan(const std::vector<std::string>& empty)
@@ -234,8 +233,8 @@ class model_save {
     });
     plan_ = plan_of(content_.items(), options_.file_size, std::move(rest), ranks().ranks());
   }
-  /// A manager has a thread that reads older generations. Ranks read them together. @return   also the failure of the
-  /// last time
+  /// Removes older generations: a manager on a thread that reads them, ranks together. @return   also the failure of
+  /// the last save's removal
   [[nodiscard]] error_text supersede(std::uint64_t newest)
   {
     error_text failure;
@@ -268,10 +267,10 @@ class model_save {
 /// Files are safetensors, which other programs open.
 ///
 /// - When this returns, the new generation is there, whole, also after a power cut. Until then, and where this throws,
-///   the older generations are untouched, but for those that `keep_while_writing` lets go.
+///   the older generations are untouched, except those that `keep_while_writing` removes.
 /// - Then generations older than the newest `keep` whole ones are removed. With `check_older` a thread reads the ones
 ///   that stay, each once, and removes the others: `finish_save` waits for it. So do the next save, a load, and the end
-///   of the manager. Where the removal fails, the save has succeeded: `finish_save` or the next result says so.
+///   of the manager. Where the removal fails, the save has succeeded: `finish_save` or the next result has the failure.
 /// - Reading the tensors may move chunks, so the next iteration may plan again.
 /// - A folder is for one training: a folder with generations of another training is refused.
 ///
@@ -280,29 +279,29 @@ class model_save {
 ///     io::posix_folder folder{"runs/a"};
 ///     checkpoint::save(m, folder);
 ///
-/// Over ranks every rank has to call it, with a folder that all of them see. Each writes its shares: nothing is
+/// Over ranks every rank has to call this, with a folder that all of them see. Each writes its shards: nothing is
 /// gathered.
 ///
-/// - Shares of W ranks load on any number of ranks, divided in any way, or into one manager. Registered states and
-///   buffers are stored once where all ranks have the same bytes; else each rank's own, which load on as many ranks
-///   alone.
+/// - Shards of W ranks load on any number of ranks, divided in any way, or into one manager. Registered states and
+///   buffers are stored once where all ranks have the same bytes; else each rank stores its own, which load only on
+///   equally many ranks.
 /// - An error is thrown on every rank: no rank then has the generation. Files are synced on every rank, sizes and
-///   checksums agreed on, and then rank 0 writes the manifest. Checkpoints of Torch and DeepSpeed lack these two
+///   checksums agreed on, and then rank 0 writes the manifest. Checkpoints of PyTorch and DeepSpeed lack these two
 ///   phases: their metadata may come before the shards.
 /// - `check_older` reads the older generations before the call returns, each rank its part.
 ///
 /// @throws io_error        the folder did not take all bytes, or another saver has it; training may go on
 /// @throws usage_error     inside an iteration, or with gradients that no step has used; over ranks also where models
-///   or settings differ: what differs
-/// @throws config_error    two tensors have one name, or names are more than a loader takes; a folder of another
+///   or settings differ: names the difference
+/// @throws config_error    two tensors have one name, or names exceed the limits of a loader; a folder of another
 ///   training; nothing was written
 /// @throws out_of_memory   the host has no room to read a tensor, on a device that the calling thread cannot read;
-///   std::bad_alloc   none for names
+///   std::bad_alloc   no room for names
 /// @throws device_error    a tensor could not be copied
-/// @throws comm_error      a rank is gone, or did not answer within the deadline: the generation is there whole, or it
-///   is not there
-/// @complexity             one pass over the bytes; one over each older generation that stays where another goes, on a
-///   thread, or before it returns over ranks and in a folder that is no shareable_folder; memory for the names
+/// @throws comm_error      a rank is gone, or did not answer within the deadline: the generation exists whole, or not
+///   at all
+/// @complexity             one pass over the bytes; where a generation is removed, one over each older one that stays,
+///   on a thread (over ranks, and in a folder that is no shareable_folder, before this returns); memory for the names
 template <class Model, file_folder Folder>
 saved_generation save(Model& model, Folder& folder, const save_options& options = {})
 {

@@ -41,16 +41,16 @@ namespace detail {
 class borrowed_pins {
  public:
   virtual ~borrowed_pins() = default;
-  /// Waits until all bytes have arrived on the host. For the thread of the manager, as the next. @throws device_error
-  /// some will not arrive
+  /// Waits until all bytes have arrived on the host. For the thread of the manager, as the next call. @throws
+  /// device_error   some bytes will not arrive
   virtual void wait() = 0;
-  /// Until those of this chunk have. @throws as `wait`
+  /// Waits until the bytes of this chunk have arrived. @throws as `wait`
   virtual void wait_for(chunk_id chunk) = 0;
-  /// Something of this chunk is pinned.
+  /// Whether bytes of this chunk are pinned.
   [[nodiscard]] virtual bool has(chunk_id chunk) const noexcept = 0;
   /// Ends the pins of a chunk, once its bytes are written or copied. @pre wait_for(chunk)
   virtual void take_back(chunk_id chunk) noexcept = 0;
-  /// Does late updates that bytes were promised behind. @throws as they do: call again
+  /// Does the late updates that promised bytes wait for. @throws as these: call again
   virtual void finish_updates() = 0;
   /// Late updates were done: lends the promised bytes that no waiting update changes any more.
   virtual void keep_promises() noexcept = 0;
@@ -58,7 +58,7 @@ class borrowed_pins {
   virtual void break_promises() noexcept = 0;
 };
 
-/// The chunks whose bytes a waiting update changes. No step may begin between two calls of `has`.
+/// The chunks whose bytes a late update changes. No step may begin between two calls of `has`.
 ///
 ///     changing_chunks changing{m};
 ///     if (changing.has(weight, m.list("adam/momentum"))) promise(weight);
@@ -68,7 +68,7 @@ class changing_chunks {
   /// @param m   outlives this
   explicit changing_chunks(Manager& m) : m_{m} {}
 
-  /// The bytes of this list of a parameter lie in one of them. @complexity   O(1), and O(parameters) behind updates
+  /// Whether the bytes of this list of a parameter lie in one of them. @complexity   O(1), O(parameters) after updates
   [[nodiscard]] bool has(tensor_handle tensor, list_id list)
   {
     if (waiting_ != m_.updates_pending()) find();
@@ -109,12 +109,12 @@ class changing_chunks {
 ///
 /// - Bytes that only a step changes (weights, masters, states) are lent in their place on the host. They stay pinned
 ///   there for reading.
-/// - Bytes that an update still has to change, of a step that the save includes, are promised. They are lent behind
-///   the updates of all that lies in their chunk.
+/// - Bytes that an update still has to change, of a step that the save includes, are promised. They are lent after all
+///   updates of their chunk.
 /// - Bytes on the device are on their way to the host when they are lent. The calling thread waits for no copy: the
 ///   agent of a copy tells the queue that the bytes have arrived.
-/// - Bytes that the host has no room for are copied at once, and so are all other bytes. Where such bytes were
-///   promised, they are tried again behind later updates, and copied behind the last one.
+/// - Bytes that the host has no room for are copied immediately, and so are all other bytes. Where such bytes were
+///   promised, they are tried again after later updates, and copied after the last one.
 template <class Manager>
 class lending_writer final : public borrowed_pins {
  public:
@@ -123,7 +123,7 @@ class lending_writer final : public borrowed_pins {
   void wait() override
   {
     finish_updates();
-    expects(promised_.empty(), "a background save waits for late updates that nobody does (a fault of chunkmem)");
+    expects(promised_.empty(), "a background save waits for late updates that are never done (a fault of chunkmem)");
     m_.backend().wait(agent::host, last_);
   }
   void wait_for(chunk_id chunk) override
@@ -168,7 +168,7 @@ class lending_writer final : public borrowed_pins {
     use(std::as_bytes(std::as_const(*lent_.back().pin).span()));
     lends_ = false;
   }
-  /// An update that waits changes the chunk of this item. Then `promise` follows.
+  /// Whether a late update changes the chunk of this item. Then `promise` follows.
   [[nodiscard]] bool comes_later(Manager&, const model_item& item)
   {
     if (item.is_state() || item.part != role::parameter || !changing_.has(item.tensor, item.list)) return false;
@@ -226,7 +226,7 @@ class lending_writer final : public borrowed_pins {
     if (chunk >= first_.size()) first_.resize(chunk + std::size_t{1}, none);
     lent_.push_back({item.tensor, item.list, queue_->add_item()});
   }
-  /// @return   where its bytes will be @throws as pins
+  /// @return   the place where the bytes will be @throws as pins
   std::span<const std::byte> pin(std::size_t index)
   {
     lent_item& it = lent_[index];
@@ -247,7 +247,7 @@ class lending_writer final : public borrowed_pins {
       return false;
     }
   }
-  /// The same bytes where the thread can read them without room on the host.
+  /// Copies the bytes from where the thread can read them without room on the host.
   void copy_promised(const lent_item& it)
   {
     constexpr memory_location place =
@@ -270,7 +270,7 @@ class lending_writer final : public borrowed_pins {
   std::vector<std::size_t> promised_;
   changing_chunks<Manager> changing_;
   event last_{};
-  bool lends_ = false;  // what is written just now
+  bool lends_ = false;  // the bytes that are written now
 };
 
 /// Carries out the orders of a queue, until none follows. @param commit   `commit(manifest)`: all was handed over
@@ -309,7 +309,7 @@ class background_write {
     detach();
   }
 
-  /// @throws usage_error   this is a forked child. So for the next call
+  /// @throws usage_error   this is a forked child; the same for the next call
   [[nodiscard]] save_queue& queue()
   {
     expect_own_process();
@@ -328,7 +328,7 @@ class background_write {
   }
 
   /// Runs `work()` once, on a thread of its own. An exception of `work()` is the failure of the queue.
-  /// @param copying   so many more threads copy lent bytes ahead
+  /// @param copying   number of further threads, which copy lent bytes ahead
   /// @throws io_error   a thread could not be started
   template <class Work>
   void start(Work work, std::uint32_t copying = 0)
@@ -354,7 +354,7 @@ class background_write {
   }
   /// A target for a model_writer of this manager. It reads the bytes of weights and states in their place, until they
   /// are about to change.
-  /// @throws usage_error   somebody else does
+  /// @throws usage_error   another save already does
   template <class Manager>
   [[nodiscard]] lending_writer<Manager>& lend_from(Manager& m)
   {
@@ -373,14 +373,14 @@ class background_write {
         this);
     return to;
   }
-  /// Does late updates that bytes were promised behind. @throws as they do: call again
+  /// Does the late updates that promised bytes wait for. @throws as these: call again
   void finish_updates()
   {
     if (borrowed_.is_owner() && *borrowed_ != nullptr) (*borrowed_)->finish_updates();
   }
-  /// Lent bytes have arrived, or the queue knows that they will not: nobody waits for a device that is lost.
+  /// Waits until lent bytes have arrived, or the queue knows that they will not: no wait is for a lost device.
   void settle() noexcept { settle(chunk_id::none); }
-  /// Before bytes of this chunk change: they are written or copied, and pinned no more. None: all.
+  /// Call this before bytes of this chunk change: they are written or copied, and unpinned. None: all chunks.
   void before_change(chunk_id chunk) noexcept
   {
     if (chunk == chunk_id::none) return detach();
@@ -396,7 +396,7 @@ class background_write {
     if (!threads_.is_owner()) return;
     begins ? (*queue_)->begin_update() : (*queue_)->end_update();
   }
-  /// Late updates of a chunk were done. @param is_lost   none was, and none will be
+  /// Notes that late updates of a chunk were done. @param is_lost   none was done, and none will be
   void after_updates(bool is_lost) noexcept
   {
     if (!borrowed_.is_owner() || *borrowed_ == nullptr) return;
@@ -447,11 +447,11 @@ struct async_save_options {
 
   save_options files{};
   bytes buffer{std::uint64_t{256} << 20};  ///< copies that wait for the disk, at most; `least_buffer` where it is less
-  /// weights and states are written from their place on the host. They are pinned until something is about to change
-  /// them: see save_async
+  /// weights and states are written from their place on the host, where they are pinned until an update or a write
+  /// needs them: see save_async
   bool lends = false;
-  /// threads that copy lent bytes into the buffer before anything changes them; 0: an update copies them itself. For
-  /// saves that the disk does not finish within forward and backward: see save_async
+  /// threads that copy lent bytes into the buffer ahead of updates; 0: an update copies its bytes itself. For saves
+  /// that the disk does not finish within forward and backward: see save_async
   std::uint32_t copying_threads = 0;
 };
 
@@ -485,16 +485,15 @@ class syncing_part {
   std::uint64_t since_ = 0;
 };
 
-/// A save that was started, for any type of model and of folder. Where ranks make the calls of `is_over` and `end`, all
-/// of them do.
+/// A save that was started, for any type of model and of folder. All ranks make the calls of `is_over` and `end`.
 class started_save {
  public:
   virtual ~started_save() = default;
   /// Its threads.
   [[nodiscard]] virtual background_write& writing() noexcept = 0;
-  /// `end` would not wait for a disk. @throws comm_error
+  /// Whether `end` would not wait for a disk. @throws comm_error
   [[nodiscard]] virtual bool is_over() = 0;
-  /// The generation is there. Called again, it gives or throws the same.
+  /// Ends the save: the generation exists. Called again, this returns or throws the same.
   [[nodiscard]] virtual saved_generation end() = 0;
 };
 
@@ -554,7 +553,7 @@ class started_model_save final : public started_save {
     writing_.expect_own_process();
     if (failed_ != nullptr) std::rethrow_exception(failed_);
     if (result_) return *result_;
-    writing_.finish_updates();  // one that fails is no failure of the save
+    writing_.finish_updates();  // a failed update is no failure of the save
     try {
       wait_for_files();
       if constexpr (!is_manager<Model>) {
@@ -593,7 +592,7 @@ class started_model_save final : public started_save {
       }
     });
   }
-  /// Ranks tell each other how it goes, so that nobody waits for long.
+  /// Ranks exchange their progress, so that no rank waits for long.
   void wait_for_files()
   {
     save_queue& queue = writing_.queue();
@@ -626,14 +625,14 @@ class started_model_save final : public started_save {
 }  // namespace detail
 
 /// A save that goes on while its trainer does. It ends with `wait`. The model outlives it. A forked child may destroy
-/// it, which changes no file; every other call there is a usage_error.
+/// the object, which changes no file; every other call there is a usage_error.
 ///
 ///     pending_save save = save_async(m, folder);
 ///     while (!save.is_over()) step();
 ///     const saved_generation saved = save.wait();  // throws what the save threw
 ///
-/// - That of a manager ends with this object too: then its error is lost.
-/// - Over ranks no generation comes of it without `wait`. Every rank makes the same calls, but for `detach` and
+/// - The save of a manager ends with this object too: its error is then lost.
+/// - Over ranks there is no generation without `wait`. Every rank makes the same calls, except `detach` and
 ///   `most_buffered`, at the same places between its other calls.
 class pending_save {
  public:
@@ -650,36 +649,36 @@ class pending_save {
   }
 
   /// Stops reading and pinning bytes of the model. Late updates that the save waits for are done; where one fails, the
-  /// save does. Bytes that are not written yet are copied. Bytes that do not fit in the buffer are waited for. A load
-  /// makes this call itself; an update does the same for its own chunks. Ranks do not talk in it.
+  /// save fails. Bytes that are not written yet are copied, and the call waits for bytes that do not fit in the buffer.
+  /// A load makes this call itself; an update does the same for its own chunks. Ranks exchange nothing.
   void detach() noexcept
   {
     if (save_ != nullptr) save_->writing().detach();
   }
   [[deprecated("use detach")]] void let_go() noexcept { detach(); }
-  /// The files are there, or failed: `wait` would not wait for a disk. No files are there while late updates wait that
-  /// the save takes bytes behind: they are done by the next step, or by `wait`. Over ranks: those of all ranks, or one
-  /// of them failed. One exchange of a word there. @throws comm_error
+  /// Whether the files are written, or failed: `wait` would not wait for a disk. False while the save needs late
+  /// updates: the next step does them, or `wait`. Over ranks: whether the files of all ranks are written, or one rank
+  /// failed; one exchange of a word. @throws comm_error
   [[nodiscard]] bool is_over() const
   {
-    expects(save_ != nullptr, "a pending save that was moved from was asked for its end");
+    expects(save_ != nullptr, "is_over of a pending save that was moved from");
     return save_->is_over();
   }
-  /// The generation is there. Called again, it gives or throws the same.
-  /// @throws io_error   the folder did not take all bytes; older generations are untouched, but for those that
-  ///   `keep_while_writing` let go. std::bad_alloc, out_of_memory, device_error   likewise, the latter two where lent
+  /// Waits until the generation exists. Called again, this returns or throws the same.
+  /// @throws io_error   the folder did not take all bytes; older generations are untouched, except those that
+  ///   `keep_while_writing` removed. std::bad_alloc, out_of_memory, device_error   likewise, the latter two where lent
   ///   bytes cannot be brought to the host. usage_error   likewise: a load discarded late updates that the save waited
   ///   for. Over ranks on every rank, and as save. As late_updates::finish, and usage_error where that object is gone:
   ///   the save goes on, call again
   saved_generation wait()
   {
-    expects(save_ != nullptr, "a pending save was waited for that was moved from");
+    expects(save_ != nullptr, "wait of a pending save that was moved from");
     return save_->end();
   }
   /// The most copies that waited at once, on this rank.
   [[nodiscard]] bytes most_buffered() const
   {
-    expects(save_ != nullptr, "a pending save that was moved from was asked for its copies");
+    expects(save_ != nullptr, "most_buffered of a pending save that was moved from");
     return bytes{save_->writing().queue().most_held()};
   }
 
@@ -693,8 +692,8 @@ class pending_save {
 /// bytes that are not yet written fit in `buffer`.
 ///
 /// The saved bytes are those of the call: later training does not change them. With a buffer for the whole model the
-/// trainer waits for copies in memory alone. One save at a time: wait for the last one before the next. A folder that
-/// knows locks refuses the next one. The folder has to outlive the returned object.
+/// trainer waits only for copies in memory. One save at a time: wait for the last one before the next. A folder with
+/// locks refuses the next one. The folder has to outlive the returned object.
 ///
 /// Use:
 ///
@@ -704,32 +703,33 @@ class pending_save {
 ///
 /// With `lends`:
 ///
-/// - The call returns at once. The writing thread reads weights, masters and states in their place on the host, while
-///   the next iteration runs forward and backward. Pins keep them there.
+/// - The call returns immediately. The writing thread reads weights, masters and states in their place on the host,
+///   while the next iteration runs forward and backward. Pins keep them there.
 /// - Before an update, or a write on the host, changes a chunk, the bytes of this chunk that are not written yet are
 ///   copied into the buffer. This waits for the disk where the buffer is full. Other chunks stay lent.
-/// - Items are written in the order in which the last iteration changed them, so updates find the first ones written:
-///   see model_content.
-/// - Late updates of a manager wait on, but for those of chunks with frozen weights or buffers, which are copied at
-///   once. The bytes of a chunk are taken behind its updates, in the next forward pass, and the files are those of a
-///   save that finishes the updates first. They are finished first behind the first step, whose updates make states,
-///   and over ranks.
+/// - Items are written in the order in which the last iteration changed them, so that the first updates find their
+///   items written: see model_content.
+/// - Late updates of a manager stay late, except those of chunks with frozen weights or buffers, which are copied
+///   immediately. The bytes of a chunk are taken after its updates, in the next forward pass, and the files are those
+///   of a save that finishes the updates first. After the first step, whose updates make states, and over ranks, the
+///   updates are finished first.
 /// - A write of the trainer does late updates that the save waits for.
 /// - While an update runs on the host, or takes its chunk back, the disk pauses: it writes no copies, so that the
-///   update has the host's memory for itself. It pauses where the buffer has room for all bytes that are still lent,
-///   and for at most nine tenths of the time. Where updates are most of a step, give it a `buffer` for the whole model.
+///   update has the host's memory bandwidth for itself. It pauses where the buffer has room for all bytes that are
+///   still lent, for at most nine tenths of the time. Where updates are most of a step, give a `buffer` for the whole
+///   model.
 /// - With `copying_threads` such copies are made ahead, while forward and backward run, as far as the buffer has room.
-///   Where the disk would finish in time they are work for nothing: three times the traffic in host memory.
-/// - Take it for hosts that have room for all chunks: pinned bytes make no room for others.
-/// - While bytes of a chunk are lent, it is not written on the device, also not by a gradient (`usage_error`), and
+///   Where the disk would finish in time the copies are useless: three times the traffic in host memory.
+/// - Good for hosts that have room for all chunks: pinned chunks cannot make room for others.
+/// - While bytes of a chunk are lent, it is not written on the device, not even by a gradient (`usage_error`), and
 ///   captured steps are not replayed.
-/// - One save at a time lends from a manager (`usage_error`).
+/// - Only one save at a time lends from a manager (`usage_error`).
 ///
 /// Over ranks:
 ///
 /// - A thread of each rank writes its files, and reads older generations.
-/// - Every rank calls `wait`, at a place of their choice. There the ranks agree that all files are there, rank 0 writes
-///   the manifest, and older generations go.
+/// - Every rank calls `wait`, at the same place between its other calls. There the ranks agree that all files are
+///   written, rank 0 writes the manifest, and older generations are removed.
 /// - Each rank has a `buffer`. A rank whose buffer is full waits for its disk before its update, and the other ranks
 ///   for this rank in their next exchange. That has to take less than the deadline of their group.
 /// - Items have one order on all ranks, with `lends` too.

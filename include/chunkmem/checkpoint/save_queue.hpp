@@ -27,7 +27,7 @@ namespace detail {
 /// The disk pauses while updates run: between `begin_update` and `end_update`, the thread that writes takes no copies,
 /// so that the updates have the host's memory for themselves. It pauses only
 ///
-/// - before a copy. Bytes in their place are written on: a copy of them would read and write as much once more;
+/// - before a copy. Lent bytes are still written: a copy of them would cost more memory bandwidth;
 /// - where no update can wait for the disk: the buffer has room for all bytes that are still lent or promised;
 /// - for at most `most_paused` of the time since the save began. So a save ends, whatever the updates do, and lasts at
 ///   most ten times as long as without pauses. A trainer that waits for the save updates nothing meanwhile.
@@ -42,10 +42,10 @@ class save_queue {
     std::span<const std::byte> borrowed{};  ///< instead of content
     std::uint64_t header = 0;
     manifest rest{};
-    std::uint64_t item = 0;             ///< that the borrowed bytes are of
-    std::uint64_t promised_offset = 0;  ///< of bytes that nobody can lend yet, in their item [B]
-    std::size_t promised = 0;           ///< how many they are [B]
-    bool is_copying = false;            ///< a thread copies the borrowed bytes just now
+    std::uint64_t item = 0;             ///< of the borrowed bytes
+    std::uint64_t promised_offset = 0;  ///< of bytes that cannot be lent yet, in their item [B]
+    std::size_t promised = 0;           ///< their number [B]
+    bool is_copying = false;            ///< a thread is copying the borrowed bytes
 
     [[nodiscard]] std::span<const std::byte> bytes() const noexcept
     {
@@ -53,7 +53,7 @@ class save_queue {
     }
   };
 
-  /// @param now   another clock, for a test
+  /// @param now   the clock; tests have their own
   explicit save_queue(std::uint64_t bound, clock now = &std::chrono::steady_clock::now)
       : bound_{bound}, now_{now}, begun_{now()}
   {
@@ -63,7 +63,7 @@ class save_queue {
   // For the thread that saves. Each call throws the error of the other thread.
 
   void begin_file(std::uint64_t header) { push({.what = kind::begin_file, .header = header}); }
-  /// A copy of so many bytes would not wait.
+  /// Whether a copy of this many bytes would not wait.
   [[nodiscard]] bool has_room(std::uint64_t size) const
   {
     const std::lock_guard guard{mutex_};
@@ -76,29 +76,29 @@ class save_queue {
       push({.what = kind::bytes, .content = {part.begin(), part.end()}});
     });
   }
-  /// Bytes that are lent or promised together. @return   its number; 0 is no item
+  /// Adds an item: bytes that are lent or promised together. @return   its number; 0 is no item
   [[nodiscard]] std::uint64_t add_item()
   {
     const std::lock_guard guard{mutex_};
     items_.emplace_back();
     return items_.size() - 1;
   }
-  /// As write, but nothing is copied: the bytes stay as they are until `take_back` returns. They are written once their
-  /// item has arrived. The orders of one item come one after the other.
+  /// As write, but nothing is copied: the caller does not change the bytes until `take_back` returns. They are written
+  /// once their item has arrived. The orders of one item come one after the other.
   void lend(std::span<const std::byte> content, std::uint64_t item)
   {
     for_each_piece(content.size(), least_lent, [&](std::size_t begin, std::size_t size) {
       push({.what = kind::bytes, .borrowed = content.subspan(begin, size), .item = item});
     });
   }
-  /// As lend, of bytes that `keep_promise` brings. Orders behind them wait. @param offset   in the item [B]
+  /// As lend, of bytes that `keep_promise` brings. Later orders wait for them. @param offset   in the item [B]
   void promise(std::uint64_t offset, std::uint64_t size, std::uint64_t item)
   {
     for_each_piece(size, least_lent, [&](std::size_t begin, std::size_t part) {
       push({.what = kind::bytes, .item = item, .promised_offset = offset + begin, .promised = part});
     });
   }
-  /// The bytes of this item are lent from here on. Does nothing where its orders were dropped.
+  /// Lends the bytes of this item from here on. Does nothing where its orders were dropped.
   /// @param content   all of the item   @pre it was promised
   void keep_promise(std::span<const std::byte> content, std::uint64_t item) noexcept
   {
@@ -114,7 +114,7 @@ class save_queue {
     }
     changed_.notify_all();
   }
-  /// The bytes of an item are there. @threads any
+  /// Notes that the bytes of an item have arrived. @threads any
   void arrive(std::uint64_t item) noexcept
   {
     const std::lock_guard guard{mutex_};
@@ -123,14 +123,14 @@ class save_queue {
   }
   void end_file() { push({.what = kind::end_file}); }
   void commit(manifest rest) { push({.what = kind::commit, .rest = std::move(rest)}); }
-  /// No order follows.
+  /// Promises that no order follows.
   void close() noexcept
   {
     const std::lock_guard guard{mutex_};
     closed_ = true;
     changed_.notify_all();
   }
-  /// Drops orders that were not taken yet, for a save whose end nobody wants.
+  /// Drops orders that were not taken yet, for a save that is given up.
   void cancel() noexcept
   {
     const std::lock_guard guard{mutex_};
@@ -138,7 +138,7 @@ class save_queue {
     closed_ = true;
     changed_.notify_all();
   }
-  /// Lent bytes do not arrive: nothing more is written.
+  /// Notes that lent bytes will not arrive: nothing more is written.
   void refuse(std::exception_ptr why) noexcept
   {
     const std::lock_guard guard{mutex_};
@@ -146,8 +146,8 @@ class save_queue {
     drop_orders();
     changed_.notify_all();
   }
-  /// Waits until so many bytes more are written or read, or the thread that writes does nothing any more. @return   the
-  /// latter
+  /// Waits until this many bytes more are written or read, or the writing thread has ended. @return   whether it has
+  /// ended
   bool wait_for_more(std::uint64_t bytes)
   {
     std::unique_lock guard{mutex_};
@@ -156,7 +156,7 @@ class save_queue {
     return over_;
   }
   /// Takes all lent bytes back. The bytes that are written last are copied, as far as there is room. This waits only
-  /// until the others are written. Never throws: after a copy that finds no memory, lent bytes are waited for.
+  /// until the others are written. Never throws: after a copy that finds no memory, this waits for all lent bytes.
   void take_back() noexcept
   {
     for (std::uint64_t item = items(); item-- > 0;) take_back(item);
@@ -178,13 +178,13 @@ class save_queue {
     }
   }
 
-  /// The caller reads and writes much of the host's memory from here on: it updates, or waits until it may. Calls nest.
+  /// Notes that an update of the caller begins, which needs the host's memory bandwidth. Calls nest.
   void begin_update() noexcept
   {
     const std::lock_guard guard{mutex_};
     ++updates_;
   }
-  /// Nobody is woken, since the next update often begins at once: the thread that writes looks by itself.
+  /// Wakes no thread, since the next update often begins right away: the writing thread polls.
   void end_update() noexcept
   {
     const std::lock_guard guard{mutex_};
@@ -193,10 +193,10 @@ class save_queue {
 
   // For threads that copy.
 
-  /// Copies lent bytes before somebody takes them back, in the order of writing, while there is room. It begins when no
+  /// Copies lent bytes before they are taken back, in the order of writing, while there is room. This begins when no
   /// order follows, so that copies take no room from bytes that the caller writes, and when no promise is open, so that
-  /// they take no host memory's bandwidth from the updates that others wait for. The next pieces of the thread that
-  /// writes stay lent. Returns when nothing is left to copy.
+  /// copies take no memory bandwidth from late updates. The next pieces of the writing thread stay lent. Returns when
+  /// nothing is left to copy.
   void copy_ahead() noexcept
   {
     std::unique_lock guard{mutex_};
@@ -245,14 +245,14 @@ class save_queue {
     done_ += it.bytes().size();
     changed_.notify_all();
   }
-  /// So many bytes more are done, which belong to no order.
+  /// Counts bytes that belong to no order as done.
   void progress(std::uint64_t bytes) noexcept
   {
     const std::lock_guard guard{mutex_};
     done_ += bytes;
     changed_.notify_all();
   }
-  /// The thread that writes does nothing any more.
+  /// Notes that the writing thread has ended.
   void end() noexcept
   {
     const std::lock_guard guard{mutex_};
@@ -290,7 +290,7 @@ class save_queue {
   struct lent_item {
     std::uint64_t left = 0;   ///< in their place [B]
     std::uint64_t begin = 0;  ///< its first order, counted from the first order of all
-    std::uint64_t end = 0;    ///< behind the last order that `take_back` may copy, counted as that
+    std::uint64_t end = 0;    ///< after the last order that `take_back` may copy, counted as `begin`
     bool has_arrived = false;
   };
   struct lent_part {
@@ -298,7 +298,7 @@ class save_queue {
     std::uint64_t size = 0;
   };
 
-  /// Calls `use(begin, size)` for each piece of so many bytes.
+  /// Calls `use(begin, size)` for each piece of `all` bytes.
   template <class Use>
   void for_each_piece(std::uint64_t all, std::uint64_t least, Use use)
   {
@@ -315,7 +315,7 @@ class save_queue {
     const lent_part part{next.item, next.borrowed.size()};
     const bool is_promise = next.promised > 0;
     const std::uint64_t wanted = part.size + next.promised;
-    orders_.push_back(std::move(next));  // first: if this throws, nobody waits for the bytes
+    orders_.push_back(std::move(next));  // first: if this throws, the bytes are not counted
     held_ += size;
     lent_ += wanted;
     most_held_ = std::max(most_held_, held_);
@@ -328,7 +328,7 @@ class save_queue {
     promises_ += is_promise ? 1U : 0U;
     changed_.notify_all();
   }
-  /// Under the lock, as the next. The thread that copies an order gives its bytes back.
+  /// Under the lock, as the next function. The thread that copies an order gives its bytes back.
   void drop_orders() noexcept
   {
     for (const order& it : orders_) {
@@ -349,7 +349,7 @@ class save_queue {
   {
     return orders_[static_cast<std::size_t>(number - taken_)];
   }
-  /// It waits for the thread that writes, and nobody copies it.
+  /// Whether an order waits for the writing thread, and no thread copies it.
   [[nodiscard]] bool is_lent(std::uint64_t number) noexcept
   {
     return !order_of(number).borrowed.empty() && !order_of(number).is_copying;
@@ -379,7 +379,7 @@ class save_queue {
     const order& it = order_of(number);
     return has_arrived(it) && held_ + it.borrowed.size() <= bound_;
   }
-  /// An update runs that gains by a pause and cannot wait for the disk, and the save has paused little so far.
+  /// Whether an update runs that gains by a pause and cannot wait for the disk, and the save has paused little so far.
   [[nodiscard]] bool may_pause(time now) const noexcept
   {
     return updates_ > 0 && closed_ && !orders_.empty() && orders_.front().borrowed.empty() && !cannot_copy_ &&
@@ -390,7 +390,7 @@ class save_queue {
     const std::lock_guard guard{mutex_};
     return items_.size();
   }
-  /// @pre may_copy. Others go on meanwhile: nobody takes an order that is copied just now.
+  /// @pre may_copy. Other threads go on meanwhile: none takes an order that is being copied.
   void copy(std::uint64_t number, std::unique_lock<std::mutex>& guard) noexcept
   {
     order& it = order_of(number);
@@ -425,7 +425,7 @@ class save_queue {
 
   static constexpr std::uint64_t none = UINT64_MAX;
   static constexpr std::uint64_t written_soon = 2;  ///< orders
-  /// lent bytes are not copied: the pieces are as many as make a copy possible
+  /// lent bytes are not copied: pieces are only as small as a copy needs them
   static constexpr std::uint64_t least_lent = 4096;
 
   static constexpr double most_paused = 0.9;                     ///< of the time since the save began
@@ -442,7 +442,7 @@ class save_queue {
   std::uint64_t most_held_ = 0;
   std::vector<lent_item> items_{1};  // the first is that of all other orders
   std::uint64_t lent_ = 0;           // in their place, or promised [B]
-  std::uint64_t promises_ = 0;       // orders whose bytes nobody can lend yet
+  std::uint64_t promises_ = 0;       // orders whose bytes cannot be lent yet
   std::uint64_t taken_ = 0;          // orders
   std::uint64_t ahead_ = 0;          // the order that copy_ahead looks at, counted as these
   lent_part writing_;                // of the order that was taken last

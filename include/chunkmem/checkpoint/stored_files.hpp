@@ -15,7 +15,7 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// The files that all ranks wrote for a generation: those of rank 0 first. Every rank has to call it.
+/// The files that all ranks wrote for a generation: those of rank 0 first. Every rank has to call this.
 /// @param mine   of this rank @throws comm_error
 /// @complexity   one exchange of words; each rank holds ranks times the words of the one that has most: about two for 4
 ///   MiB

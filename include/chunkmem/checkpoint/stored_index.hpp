@@ -27,7 +27,7 @@ namespace chunkmem::inline v0 {
 
 namespace checkpoint {
 
-/// Elements of a tensor that lie in one file, one after the other.
+/// Consecutive elements of a tensor in one file.
 ///
 ///     for (const stored_run& it : weight.runs) std::cout << it.elements << " in file " << it.file << '\n';
 struct stored_run {
@@ -44,7 +44,7 @@ struct stored_value {
   dtype type = dtype::float32;
   std::vector<std::uint64_t> extents;
   std::vector<stored_run> runs;           ///< in the order of elements, without gaps
-  const foreign_type* foreign = nullptr;  ///< the element type where this library lacks it: nothing can be read then
+  const foreign_type* foreign = nullptr;  ///< an element type that this library lacks: its elements cannot be read
 
   [[nodiscard]] std::string_view type_name() const noexcept { return stored_name_of(type, foreign); }
 };
@@ -88,8 +88,8 @@ class stored_index {
   using map_type = std::map<std::string_view, stored_value>;
 
   /// @param from   outlives this: names are its own
-  /// @throws format_error   two parts of one tensor overlap, one is missing, or it has two types; config_error   two
-  ///   entries have one name
+  /// @throws format_error   two parts of one tensor overlap, a part is missing, or parts have two types; config_error
+  ///   two entries have one name
   explicit stored_index(const whole_generation& from)
   {
     for (const divided_tensor& it : from.content.divided) {
@@ -115,8 +115,8 @@ class stored_index {
     return known == tensors_.end() ? nullptr : &known->second;
   }
   [[nodiscard]] const map_type& all() const noexcept { return tensors_; }
-  /// Takes in the tensors of another folder. @param from   its names outlive this   @param first_file   number here of
-  /// its first file   @return   names that both have: those of this stay
+  /// Adds the tensors of another folder. @param from   its names outlive this   @param first_file   the number here of
+  /// its first file   @return   names that both have: the entries of this object stay
   std::vector<std::string_view> join(const stored_index& from, std::uint32_t first_file)
   {
     std::vector<std::string_view> twice;
@@ -185,14 +185,14 @@ class stored_index {
   std::set<std::string_view> divided_;
 };
 
-/// Elements of one type can be read as another: real numbers of any precision.
+/// Whether elements of one type can be read as another: real numbers of any precision.
 [[nodiscard]] inline bool is_convertible(dtype from, dtype to) noexcept
 {
   const auto is_real = [](dtype type) { return type == dtype::float32 || is_16_bit(type); };
   return from == to || (is_real(from) && is_real(to));
 }
 
-/// The elements of a stored tensor can be read as others.
+/// Whether the elements of a stored tensor can be read as this type.
 [[nodiscard]] inline bool is_convertible(const stored_value& from, dtype to) noexcept
 {
   return from.foreign == nullptr && is_convertible(from.type, to);
@@ -216,7 +216,7 @@ struct rounded_numbers {
 
 namespace detail {
 
-/// The magnitude as bits, which are in its order. In integers: no environment of a caller has a say.
+/// The magnitude as bits, in the same order. Integers do not depend on the caller's floating-point environment.
 [[nodiscard]] inline std::uint32_t magnitude_bits(float value) noexcept
 {
   return bits_as<std::uint32_t>(value) & ~chunkmem::detail::sign_bit;
@@ -247,7 +247,7 @@ rounded_numbers convert(std::span<const std::byte> from, std::byte* to, dtype ty
 
 }  // namespace detail
 
-/// Elements of one real type become those of another, rounded to nearest. @return   what this has lost
+/// Converts elements of one real type to another, rounded to nearest. @return   the numbers that were lost
 /// @pre is_convertible, and not equal
 inline rounded_numbers convert(std::span<const std::byte> from, dtype from_type, std::byte* to, dtype to_type) noexcept
 {
@@ -256,15 +256,15 @@ inline rounded_numbers convert(std::span<const std::byte> from, dtype from_type,
   return detail::convert<fp16>(from, to, to_type);
 }
 
-/// Something that gives bytes of files: a generation, or a plain file.
+/// A reader of bytes of files: a generation, or a plain file.
 template <class Reader>
 concept element_reader = requires(Reader& from, std::uint32_t file, std::uint64_t begin, std::span<std::byte> to) {
   from.read(file, begin, to);
 };
 
-/// Elements [first, first + elements) of a stored tensor, as elements of `type`.
-/// @param to   room for them @return   what rounding has lost
-/// @pre   they are in the tensor, and is_convertible @throws as `from`
+/// Reads elements [first, first + elements) of a stored tensor, as elements of `type`.
+/// @param to   room for them @return   the numbers that rounding lost
+/// @pre   the elements are in the tensor, and is_convertible @throws as `from`
 template <element_reader Reader>
 rounded_numbers read_elements(Reader& from, const stored_value& it, std::uint64_t first, std::uint64_t elements,
                               std::byte* to, dtype type)
@@ -293,9 +293,9 @@ rounded_numbers read_elements(Reader& from, const stored_value& it, std::uint64_
   return lost;
 }
 
-/// Elements [first, first + elements) of a piece, in the order of the model. @pre, @throws as read_elements; the piece
-/// is stored
-/// @complexity   of a piece that the file has transposed: a read for each of its columns; memory: one column
+/// Reads elements [first, first + elements) of a piece, in the order of the model. @pre, @throws as read_elements; the
+/// piece is stored
+/// @complexity   for a piece that the file has transposed: a read for each of its columns; memory: one column
 template <element_reader Reader>
 rounded_numbers read_piece(Reader& from, const item_piece& piece, std::uint64_t first, std::uint64_t elements,
                            std::byte* to, dtype type)
@@ -318,17 +318,17 @@ rounded_numbers read_piece(Reader& from, const item_piece& piece, std::uint64_t 
   return lost;
 }
 
-/// Counts what rounding to a narrower type makes of the numbers of a load, an import or an export, and refuses it where
+/// Counts the numbers of a load, an import or an export that rounding to a narrower type loses, and refuses it where
 /// finite numbers would become infinite.
 ///
 ///     narrowing found{options.allow_overflow};
 ///     check_narrowing(items, index, from, found);  // before anything is written
 class narrowing {
  public:
-  /// @param allow_overflow   count them only
+  /// @param allow_overflow   only count overflows
   explicit narrowing(bool allow_overflow) noexcept : allow_overflow_{allow_overflow} {}
 
-  /// Takes in elements of one tensor. @throws config_error   finite ones would become infinite
+  /// Adds the losses of one tensor. @throws config_error   finite numbers would become infinite
   void add(std::string_view name, const rounded_numbers& of, dtype to)
   {
     if (of.overflows != 0 && !allow_overflow_)
@@ -345,15 +345,15 @@ class narrowing {
   rounded_numbers total_;
 };
 
-/// Numbers of one type may become infinite or zero in another.
+/// Whether numbers of one type may become infinite or zero in another.
 [[nodiscard]] constexpr bool is_narrower(dtype to, dtype from) noexcept
 {
   return to != from && to != dtype::float32 && !(from == dtype::float16 && to == dtype::bfloat16);
 }
 
 /// Rounds the stored elements of a value or a list as a load will, and writes nothing.
-/// @param found   takes them in, if this rank writes them   @throws as `from`; config_error as `found`
-/// @complexity   reads what is narrowed, and nothing else
+/// @param found   counts the losses, if this rank writes the item   @throws as `from`; config_error as `found`
+/// @complexity   reads only the elements that are narrowed
 template <element_reader Reader>
 void check_narrowing(const model_item& item, Reader& from, narrowing& found)
 {

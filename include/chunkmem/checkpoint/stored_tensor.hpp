@@ -32,7 +32,7 @@ inline constexpr foreign_type foreign_types[] = {{"BOOL", 8},        {"F4", 4}, 
 
 }  // namespace detail
 
-/// @return   null where safetensors has no such type, or this library has it too
+/// @return   null where safetensors has no such type, or where this library has it too
 [[nodiscard]] constexpr const foreign_type* foreign_type_of(std::string_view name) noexcept
 {
   for (const foreign_type& it : detail::foreign_types)
@@ -49,7 +49,7 @@ struct stored_tensor {
   std::vector<std::uint64_t> extents;  ///< row-major; none for a single number
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
-  /// the element type where this library lacks it: `type` has no meaning then
+  /// an element type that this library lacks: `type` then has no meaning
   const foreign_type* foreign = nullptr;
 
   [[nodiscard]] std::uint64_t size() const noexcept { return end - begin; }
@@ -61,7 +61,7 @@ struct stored_tensor {
 ///     load(m, folder, {.limits = {.tensors = 10'000}});
 struct loader_limits {
   bytes header{100'000'000};                       ///< of one file's header
-  bytes manifest{std::uint64_t{32} << 20};         ///< some 6 TB; reading it takes about nine times as much memory
+  bytes manifest{std::uint64_t{32} << 20};         ///< for some 6 TB; reading takes about nine times as much memory
   std::uint64_t tensors = std::uint64_t{1} << 24;  ///< of one file
   std::uint32_t rank = 32;
   std::uint32_t name_length = name_rules::longest;  ///< of a tensor, in bytes

@@ -12,11 +12,11 @@ namespace chunkmem::inline v0 {
 
 namespace checks {
 
-/// What bytes hold that nobody has written: NaN as float32, bfloat16 and float16.
+/// The content of bytes that were never written: NaN as float32, bfloat16 and float16.
 inline constexpr std::byte poison{0xFF};
 
-/// A signalling NaN of its own payload, which no arithmetic makes: what elements of a gradient hold until they are
-/// written.
+/// A signalling NaN with a payload of its own, which no arithmetic makes: the content of elements of a gradient until
+/// they are written.
 /// @return   its bits, in the lowest bytes   @pre   the type has 2 or 4 bytes
 [[nodiscard]] constexpr std::uint32_t unwritten_element(dtype type) noexcept
 {
@@ -33,8 +33,8 @@ struct unwritten_count {
   std::uint64_t first = 0;  ///< of them
 };
 
-// These go over bytes that the address sanitizer may have been told to guard. It sees nothing of them: they call no
-// memset or memcpy, which it would see (hence volatile), and are compiled without it.
+// These functions access bytes that the address sanitizer may guard. The sanitizer does not see the accesses: the
+// functions are compiled without it, and call no memset or memcpy, which it intercepts (hence volatile).
 
 /// Fills bytes with poison. @complexity   O(bytes)
 [[gnu::noinline, gnu::no_sanitize_address]] inline void fill_with_poison(std::span<std::byte> content) noexcept
@@ -43,7 +43,7 @@ struct unwritten_count {
   for (std::size_t index = 0; index < content.size(); ++index) to[index] = poison;
 }
 
-/// A number that changes with every single word of these bytes. @complexity   O(bytes)
+/// A checksum that changes with every single word of these bytes. @complexity   O(bytes)
 [[nodiscard, gnu::noinline, gnu::no_sanitize_address]] inline std::uint64_t sum_of_bytes(
     std::span<const std::byte> content) noexcept
 {
@@ -71,7 +71,7 @@ struct unwritten_count {
     to[index] = static_cast<std::byte>(bits >> 8 * (index % size));
 }
 
-/// How many elements of a gradient still have that mark. @complexity   O(bytes)
+/// Counts the elements of a gradient that still have this mark. @complexity   O(bytes)
 [[nodiscard, gnu::noinline, gnu::no_sanitize_address]] inline unwritten_count count_unwritten(
     std::span<const std::byte> content, dtype type) noexcept
 {

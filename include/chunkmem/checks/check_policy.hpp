@@ -16,13 +16,13 @@ namespace chunkmem::inline v0 {
 
 namespace checks {
 
-/// What the part of a check policy may ask of its manager. All may be null.
+/// The functions of a manager that the part of a check policy may call. All may be null.
 ///
 ///     part.attach({.manager = manager, .settle = settle});
 struct surroundings {
   void* manager = nullptr;
-  /// The agents that every backend has finish what they were given. Nobody waits for those that were adopted, which
-  /// may wait for other ranks: a pin or lease for one ends when that has done what it was given before.
+  /// Waits for the built-in agents of a backend, but not for adopted ones, which may wait for other ranks: a pin or
+  /// lease for an adopted agent ends when that agent has done its work so far.
   void (*settle)(void* manager) noexcept = nullptr;
   /// Writes which tensor a slot is, and in which list: tensor 'wte' (value).
   void (*describe)(void* manager, std::uint32_t slot, error_text& text) noexcept = nullptr;
@@ -31,14 +31,14 @@ struct surroundings {
 /// A pin, for checks.
 ///
 ///     struct my_checks : no_checks {
-///       void released(const pin_event& pin) noexcept { std::cerr << "slot " << pin.slot << " was let go\n"; }
+///       void released(const pin_event& pin) noexcept { std::cerr << "slot " << pin.slot << " was released\n"; }
 ///     };
 struct pin_event {
   std::uint32_t slot = 0;  ///< the tensor in its list
   std::uint32_t cell = 0;  ///< its bytes: another slot's where it shares them
   std::span<std::byte> content;
   access how = access::read;
-  bool retained = true;  ///< without a pin nobody changes these bytes; else ranks may
+  bool retained = true;  ///< these bytes do not change without a pin; false: ranks may change them
 };
 
 /// A gradient, for checks.
@@ -130,11 +130,11 @@ concept hears_gradients = requires(Part& part, const checks::gradient_event& gra
 
 }  // namespace detail
 
-/// What a manager tells of its calls, its pins and its gradients, for somebody who looks for mistakes of its caller.
+/// Observes a manager's calls, pins and gradients, to find mistakes of its caller.
 ///
-/// `is_on` is false for a policy that looks at nothing: then no call of it is compiled. Its `part` lives in the
-/// manager. Where the policy is on, agents finish their copies at once, and pins and releases wait for agents. They
-/// wait for no other rank, except where a gather or a sum of a model over ranks begins, which then ends at once.
+/// `is_on` is false for a policy that checks nothing: then none of its calls is compiled. Its `part` lives in the
+/// manager. Where the policy is on, copies are finished synchronously, and pins and releases wait for agents. They wait
+/// for no other rank, except where a gather or a sum of a model over ranks begins, which is then synchronous too.
 template <class Checks>
 concept check_policy = names_itself<Checks> && std::same_as<typename Checks::policy_kind, checks_kind> &&
                        requires {
@@ -148,7 +148,7 @@ concept check_policy = names_itself<Checks> && std::same_as<typename Checks::pol
 
 namespace checks {
 
-/// Hears of everything and looks at nothing. A policy of one's own may begin with it and replace a few calls.
+/// Accepts every call and checks nothing. Your own policy may derive from it and replace a few calls.
 ///
 ///     struct my_checks : no_checks {
 ///       void pinned(const pin_event& pin) { std::cerr << "slot " << pin.slot << '\n'; }
@@ -188,7 +188,7 @@ struct no_checks {
   static constexpr bool may_lack_gradient(std::uint32_t) noexcept { return true; }
 };
 
-/// The default: nothing is looked at and nothing is paid.
+/// The default: no checks and no cost.
 ///
 ///     manager<backend::host_arena, checks::none> m{memory};  // the same type as manager<backend::host_arena>
 struct none {

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-// Of the run-time library of the address sanitizer; nothing here refers to them where a program is built without it.
+// From the run-time library of the address sanitizer; not referred to where a program is built without it.
 extern "C" void __asan_poison_memory_region(const volatile void* begin, std::size_t size);
 extern "C" void __asan_unpoison_memory_region(const volatile void* begin, std::size_t size);
 
@@ -52,12 +52,12 @@ inline error_text& operator<<(error_text& text, const call_place& place) noexcep
   return text << path.substr(slash == std::string_view::npos ? 0 : slash + 1) << ":" << std::uint64_t{place.line};
 }
 
-/// Which thread is inside of a manager, and in which call: a second one is refused.
+/// Which thread is inside of a manager, and in which call: a second thread is refused.
 ///
 ///     caller_guard callers;
 ///     const auto inside = callers.enter("acquire");  // throws where another thread is inside
 ///
-/// Threads may take turns. A call within a call of the same thread is no second caller.
+/// Threads may alternate. A call within a call of the same thread is no second caller.
 /// Cost: one exchange of an atomic for each outermost call. @threads   any
 class caller_guard {
  public:
@@ -68,7 +68,7 @@ class caller_guard {
     explicit scope(caller_guard* guard) noexcept : guard_{guard} {}
     scope(scope&& other) noexcept : guard_{std::exchange(other.guard_, nullptr)} {}
     scope& operator=(scope&&) = delete;
-    /// No call of the same thread goes on around it.
+    /// Whether no other call of the same thread encloses this one.
     [[nodiscard]] bool is_outermost() const noexcept { return guard_ != nullptr; }
     ~scope()
     {
@@ -96,8 +96,8 @@ class caller_guard {
                      << " (one caller at a time: guard the manager with a mutex, or give each thread its own)"};
   }
 
-  /// The same where nothing may be thrown: waits until the other thread is out.
-  /// @param waited   whether it had to
+  /// The same where nothing may be thrown: waits until the other thread has left.
+  /// @param waited   becomes true where it had to wait
   [[nodiscard]] scope wait_to_enter(const char* call, bool& waited) noexcept
   {
     waited = false;
@@ -129,7 +129,7 @@ class caller_guard {
   std::atomic<const char*> call_{nullptr};
 };
 
-/// Whether each gradient of a step was asked how it is to be written, and was written whole.
+/// Whether the beta of each gradient of a step was read, and the gradient was written whole.
 ///
 ///     gradient_watch watch;
 ///     watch.reset(1);
@@ -137,8 +137,8 @@ class caller_guard {
 ///     watch.asked(0);                                                            // its beta was read
 ///     const unwritten_count left = watch.unwritten(0, content, dtype::float32);  // all elements: none was written
 ///
-/// Its first opening of a step marks every element as unwritten; one that still has the mark later was not written.
-/// Numbers and bytes only: it knows no manager.
+/// The first opening of a gradient in a step marks every element as unwritten; an element that still has the mark later
+/// was not written. Numbers and bytes only: this class knows no manager.
 class gradient_watch {
  public:
   void reset(std::size_t parameters)
@@ -147,7 +147,7 @@ class gradient_watch {
     has_marks_.assign(parameters, false);
   }
 
-  /// A pin on the gradient was given out. @param first   of this step: its elements are undefined
+  /// Notes a pin on the gradient. @param first   of this step: the elements are undefined
   void opened(std::uint32_t parameter, std::span<std::byte> content, dtype type, bool first, bool has_beta) noexcept
   {
     asked_[parameter] = has_beta ? 0 : 1;
@@ -155,7 +155,7 @@ class gradient_watch {
     has_marks_[parameter] = true;
     fill_as_unwritten(content, type);
   }
-  /// Its beta was read. @threads   any: several may write one gradient
+  /// Notes that the beta was read. @threads   any: several may write one gradient
   void asked(std::uint32_t parameter) noexcept
   {
     std::atomic_ref<std::uint8_t> known{asked_[parameter]};
@@ -163,7 +163,7 @@ class gradient_watch {
   }
   [[nodiscard]] bool was_asked(std::uint32_t parameter) const noexcept { return asked_[parameter] != 0; }
 
-  /// @return   elements that were not written since its first opening of this step
+  /// @return   elements that were not written since the gradient's first opening in this step
   [[nodiscard]] unwritten_count unwritten(std::uint32_t parameter, std::span<const std::byte> content,
                                           dtype type) noexcept
   {
@@ -172,14 +172,14 @@ class gradient_watch {
     has_marks_[parameter] = found.elements > 0;
     return found;
   }
-  /// Nothing of it is true any more: it was dropped, used up or loaded.
+  /// Forgets a gradient that was dropped, used up or loaded.
   void forget(std::uint32_t parameter) noexcept
   {
     asked_[parameter] = 1;
     has_marks_[parameter] = false;
   }
 
-  /// This tensor may be without a gradient in a step. @throws std::bad_alloc
+  /// Allows this tensor to have no gradient in a step. @throws std::bad_alloc
   void allow_none(std::uint32_t tensor)
   {
     if (!may_lack(tensor)) allowed_.push_back(tensor);
@@ -195,8 +195,8 @@ class gradient_watch {
   std::vector<std::uint32_t> allowed_;
 };
 
-/// Which bytes of the arenas somebody may touch: those of pins and leases that live. The address sanitizer is told of
-/// all others.
+/// The bytes of the arenas that may be accessed: those of live pins and leases. All others are poisoned for the address
+/// sanitizer.
 ///
 ///     guarded_bytes guard;
 ///     guard.add_arena(arena);
@@ -204,8 +204,8 @@ class gradient_watch {
 ///     guard.close(arena.first(1'024));  // and ends: the sanitizer reports the next access
 ///
 /// Where a program is built with the sanitizer, it reports a read after a release, a write past a tensor into its
-/// neighbour, and a use of free frames and gaps. Elsewhere only the book is kept. Cost: O(log open pins) for each pin,
-/// and the sanitizer's own 1/8 of the bytes.
+/// neighbour, and a use of free frames and gaps. Elsewhere only the intervals are kept. Cost: O(log open pins) for each
+/// pin, and the sanitizer's own 1/8 of the bytes.
 class guarded_bytes {
  public:
 #if defined(__SANITIZE_ADDRESS__)
@@ -220,7 +220,7 @@ class guarded_bytes {
   guarded_bytes(const guarded_bytes&) = delete;
   ~guarded_bytes() { forget(); }
 
-  /// Nobody may touch these bytes, which are about to serve as an arena.
+  /// Guards these bytes, which become an arena.
   /// @throws std::bad_alloc
   void add_arena(std::span<std::byte> arena)
   {
@@ -236,7 +236,7 @@ class guarded_bytes {
     open_.clear();
   }
 
-  /// A pin or lease on these bytes begins. @throws std::bad_alloc   nothing was opened
+  /// Begins a pin or lease on these bytes. @throws std::bad_alloc   nothing was opened
   void open(std::span<std::byte> content)
   {
     if (content.empty()) return;
@@ -245,7 +245,7 @@ class guarded_bytes {
     ++it.holders;
     release(content.data(), content.size());
   }
-  /// It ends.
+  /// Ends a pin or lease on these bytes.
   void close(std::span<std::byte> content) noexcept
   {
     const auto it = open_.find(content.data());
@@ -254,7 +254,7 @@ class guarded_bytes {
     open_.erase(it);
   }
 
-  /// A copy of the library's own goes over these bytes, from here to `take_back`.
+  /// Opens these bytes for a copy of the library, until `take_back`.
   void lend(std::span<const std::byte> content) noexcept { release(content.data(), content.size()); }
   void take_back(std::span<const std::byte> content) noexcept
   {
@@ -266,7 +266,7 @@ class guarded_bytes {
     for (; it != open_.end() && it->first < end; ++it) release(it->first, it->second.size);
   }
 
-  /// A pin or lease that lives holds this byte.
+  /// Whether a live pin or lease holds this byte.
   [[nodiscard]] bool is_open(const std::byte* place) const noexcept
   {
     auto it = open_.upper_bound(place);
@@ -294,11 +294,11 @@ class guarded_bytes {
   std::map<const std::byte*, interval> open_;
 };
 
-/// Mistakes that were found where nothing may be thrown, such as the end of a pin, until something may.
+/// Keeps mistakes that were found where nothing may be thrown, such as the end of a pin, until they can be thrown.
 ///
 ///     mistake_note mistakes;
 ///     mistakes.add(error_text{} << "chunkmem: a pin ended on another thread");  // where nothing may be thrown
-///     mistakes.raise();                                                         // where it may
+///     mistakes.raise();                                                         // later
 ///
 /// The first one is kept as a sentence, since others often follow from it; the rest are counted. No allocation.
 class mistake_note {
@@ -309,7 +309,7 @@ class mistake_note {
   }
   [[nodiscard]] std::uint64_t count() const noexcept { return count_; }
 
-  /// @throws usage_error   the first one that was noted; from here on nothing is noted
+  /// @throws usage_error   the first mistake that was noted; all are forgotten
   void raise()
   {
     if (count_ == 0) [[likely]]
@@ -324,7 +324,7 @@ class mistake_note {
   std::uint64_t count_ = 0;
 };
 
-/// The checksum of each tensor while nobody may write it: while pins only read it, and while no pin holds it.
+/// The checksum of each tensor while it must not change: while pins only read it, and while no pin holds it.
 ///
 ///     pinned_cells cells;
 ///     cells.reset(1);
@@ -332,15 +332,15 @@ class mistake_note {
 ///     const bool is_fine = cells.released(0, content, true) == pinned_cells::finding::fine;
 ///
 /// A cell is the bytes of a tensor in one list. A gradient that lies in its weight's bytes has the weight's cell.
-/// Cost: one pass over the bytes for each first pin and each last release. Numbers and bytes only: it knows no manager.
+/// Cost: one pass over the bytes for each first pin and each last release. This class knows no manager.
 class pinned_cells {
  public:
-  /// What is wrong with a cell, if anything.
+  /// The mistake with a cell, if any.
   enum class finding : std::uint8_t { fine, written_through_read, written_unpinned };
 
   void reset(std::size_t cells) { cells_.assign(cells, {}); }
 
-  /// A pin begins. @pre   `compare` was called where the bytes were not pinned and are still what they were
+  /// Begins a pin. @pre   `compare` was called where the bytes were not pinned and must not have changed
   void pinned(std::uint32_t index, std::span<const std::byte> content, bool writes, const call_place& from) noexcept
   {
     cell& it = cells_[index];
@@ -352,7 +352,7 @@ class pinned_cells {
       it.know(sum_of_bytes(content));
   }
 
-  /// A pin ends. @param retained   these bytes are the same until the next pin
+  /// Ends a pin. @param retained   these bytes must not change until the next pin
   [[nodiscard]] finding released(std::uint32_t index, std::span<const std::byte> content, bool retained) noexcept
   {
     cell& it = cells_[index];
@@ -369,7 +369,7 @@ class pinned_cells {
     return found;
   }
 
-  /// Looks at bytes that nobody holds. @param content   a valid copy of the cell
+  /// Compares bytes that no pin holds. @param content   a valid copy of the cell
   [[nodiscard]] finding compare(std::uint32_t index, std::span<const std::byte> content) noexcept
   {
     cell& it = cells_[index];
@@ -378,7 +378,7 @@ class pinned_cells {
     return finding::written_unpinned;
   }
 
-  /// The bytes are dead, or others changed them by right.
+  /// Forgets a checksum: the bytes are dead, or a permitted write changed them.
   void forget(std::uint32_t index) noexcept { cells_[index].known = false; }
   void forget_all() noexcept
   {
@@ -386,12 +386,12 @@ class pinned_cells {
   }
 
   [[nodiscard]] bool is_pinned(std::uint32_t index) const noexcept { return cells_[index].pins > 0; }
-  /// Something is known of bytes that nobody holds.
+  /// Whether a cell without a pin has a checksum.
   [[nodiscard]] bool is_watched(std::uint32_t index) const noexcept
   {
     return cells_[index].known && cells_[index].pins == 0;
   }
-  /// Where its last pin was asked for.
+  /// The place of the call that acquired its last pin.
   [[nodiscard]] const call_place& last_pin(std::uint32_t index) const noexcept { return cells_[index].from; }
 
  private:
@@ -408,21 +408,21 @@ class pinned_cells {
   std::vector<cell> cells_;
 };
 
-/// Looks for the mistakes of a trainer that neither the compiler nor a usage_error finds. See checks::full.
+/// Finds mistakes of a trainer that neither the compiler nor a usage_error finds. See checks::full.
 ///
 ///     full_checks checks;
 ///     checks.attach(about);
 ///     const auto inside = checks.enter("acquire", call_place{});  // throws what was noted since the last call
 ///
 /// A mistake that shows where nothing may be thrown, at the end of a pin or while a chunk leaves, is noted; the next
-/// call of the manager throws it. It names the tensor, its list and the line that asked for the last pin.
+/// call of the manager throws it. The error names the tensor, its list and the line that acquired the last pin.
 class full_checks {
  public:
   using place_type = call_place;
 
   void attach(const surroundings& about) noexcept { about_ = about; }
 
-  /// A public call begins, on whatever thread. @throws usage_error   a mistake was noted, or another thread is inside
+  /// Begins a public call, on any thread. @throws usage_error   a mistake was noted, or another thread is inside
   [[nodiscard]] caller_guard::scope enter(const char* call, const call_place& from)
   {
     caller_guard::scope inside = callers_.enter(call);
@@ -432,8 +432,8 @@ class full_checks {
     }
     return inside;
   }
-  /// The end of a pin or lease, which may be within a call. Waits for a thread that is inside, and notes that it had
-  /// to.
+  /// Begins the end of a pin or lease, which may be within a call. Waits for another thread that is inside, and notes
+  /// that as a mistake.
   [[nodiscard]] caller_guard::scope enter_release() noexcept
   {
     bool waited = false;
@@ -445,7 +445,7 @@ class full_checks {
   }
   /// @throws usage_error   a mistake was noted
   void expect_no_mistake() { mistakes_.raise(); }
-  /// For the details of an error that leaves a call.
+  /// Adds the place of a call to the details of an error.
   static void tell_place(error_text& text, const call_place& from) noexcept { text << "called at " << from; }
 
   // Bytes.
@@ -458,7 +458,7 @@ class full_checks {
   void add_arena(std::span<std::byte> arena) { guarded_.add_arena(arena); }
   void forget_arenas() noexcept { guarded_.forget(); }
 
-  /// A pin begins. What it may not rely on is poison. @throws std::bad_alloc   nothing was changed
+  /// Begins a pin. Bytes with undefined content are poisoned. @throws std::bad_alloc   nothing was changed
   void pinned(const pin_event& pin)
   {
     settle();
@@ -478,7 +478,7 @@ class full_checks {
     guarded_.close(pin.content);
   }
   [[nodiscard]] bool is_watched(std::uint32_t cell) const noexcept { return cells_.is_watched(cell); }
-  /// Looks at a valid copy of a cell that nobody holds.
+  /// Compares a valid copy of a cell that no pin holds.
   void compare(const pin_event& copy) noexcept
   {
     settle();
@@ -492,7 +492,7 @@ class full_checks {
   void forget(std::uint32_t cell) noexcept { cells_.forget(cell); }
   void forget_all() noexcept { cells_.forget_all(); }
 
-  /// Nobody has written these bytes yet, or nobody needs them any more.
+  /// Poisons bytes that were not written yet, or are dead.
   void fresh(std::span<std::byte> content) noexcept
   {
     settle();
@@ -508,7 +508,7 @@ class full_checks {
     fresh(content);
     guarded_.close(content);
   }
-  /// The manager's own copies go over these bytes until `take_back`, which waits for them.
+  /// Opens these bytes for the manager's own copies until `take_back`, which waits for them.
   void lend(std::span<std::byte> content) noexcept { guarded_.lend(content); }
   void take_back(std::span<std::byte> content) noexcept
   {
@@ -524,7 +524,7 @@ class full_checks {
     gradients_.opened(of.parameter, of.content, of.type, first, has_beta);
   }
   void beta_read(std::uint32_t parameter) noexcept { gradients_.asked(parameter); }
-  /// @param before   what is about to be done with it
+  /// @param before   the operation that is about to use the gradient, for the message
   /// @throws usage_error   its beta was not read, or elements were not written
   void expect_written(const gradient_event& of, std::string_view before)
   {
@@ -577,17 +577,17 @@ class full_checks {
   gradient_watch gradients_;
 };
 
-/// For debugging: finds the mistakes of a trainer that would otherwise be silent, and names tensor, place and remedy.
+/// For debugging: finds silent mistakes of a trainer, and names the tensor, the place and the remedy.
 ///
 ///     manager<backend::host_arena, checks::full> m{memory};
 ///     m.verify();  // throws what was found
 ///
 /// Finds: writes through a pin that reads; bytes that change while no pin holds them; elements of a gradient that were
 /// never written; a beta that was never read; parameters without a gradient at an optimizer's step; a second thread
-/// inside of the manager. Bytes that nobody has written, leases that ended and bytes that were dropped are NaN. With
-/// the address sanitizer every touch of bytes that no pin or lease holds is reported where it happens. Good while a
+/// inside of the manager. Bytes that were never written, of leases that ended, and dropped bytes are NaN. With the
+/// address sanitizer every access to bytes that no pin or lease holds is reported where it happens. Good while a
 /// trainer is written, and in its tests. Poor for training: copies overlap nothing, and each pin costs two passes over
-/// its bytes. Bits are the same as without it. Bytes are looked at where the calling thread can read the device tier.
+/// its bytes. Results have the same bits. Bytes are checked where the calling thread can read the device tier.
 struct full {
   using policy_kind = checks_kind;
   static constexpr std::string_view name = "full";

@@ -11,25 +11,25 @@ namespace chunkmem::inline v0 {
 
 namespace checks {
 
-/// In which micro-batches of its iteration each gradient was opened. One that was forgotten leaves no trace in the
-/// bytes: the sum is that of a part of the batch.
+/// The micro-batches of an iteration in which each gradient was opened. A forgotten gradient of a micro-batch leaves no
+/// trace in the bytes: the sum is that of a part of the batch.
 ///
 ///     micro_batch_watch watch;
 ///     watch.opened(weight, 0, 4);
 ///     const auto seen = watch.seen(weight);  // 1 of 4
 ///
-/// A gradient that was opened in the last micro-batch alone is one that its trainer added up elsewhere, and no mistake.
-/// Numbers only: it knows no manager. Cost: 8 B for each parameter and 64 micro-batches.
+/// A gradient that was opened only in the last micro-batch was accumulated elsewhere by its trainer, and is no mistake.
+/// Numbers only: this class knows no manager. Cost: 8 B for each parameter and 64 micro-batches.
 class micro_batch_watch {
  public:
   struct count {
     std::uint32_t opened = 0;
-    std::uint32_t expected = 0;  ///< 0: nobody knows
+    std::uint32_t expected = 0;  ///< 0: unknown
 
     [[nodiscard]] bool is_short() const noexcept { return opened < expected; }
   };
 
-  /// @param of   so many micro-batches   @throws std::bad_alloc
+  /// @param of   number of micro-batches   @throws std::bad_alloc
   void opened(std::size_t parameter, std::uint32_t micro_batch, std::uint32_t of)
   {
     if (parameter >= notes_.size()) notes_.resize(parameter + 1);
@@ -39,13 +39,13 @@ class micro_batch_watch {
     if (micro_batch >= of) return exempt(parameter);  // no pass was named
     it.opened[micro_batch / bits] |= std::uint64_t{1} << micro_batch % bits;
   }
-  /// Its bytes come from elsewhere, as a sum that was made before. @throws std::bad_alloc
+  /// Exempts a gradient whose bytes come from elsewhere, as a sum that was made before. @throws std::bad_alloc
   void exempt(std::size_t parameter)
   {
     if (parameter >= notes_.size()) notes_.resize(parameter + 1);
     notes_[parameter].is_exempt = true;
   }
-  /// It was used up or dropped.
+  /// Forgets a gradient that was used up or dropped.
   void forget(std::size_t parameter) noexcept
   {
     if (parameter >= notes_.size()) return;

@@ -29,8 +29,8 @@ struct chunk_place {
 /// `reset(frame)` forgets all and takes frames of that size; `place(size)` finds room for one tensor. Laws: after a
 /// reset a model starts with chunk 0 and opens chunks in order; places are aligned to `tensor_alignment`, disjoint and
 /// inside their chunk; a chunk has as many frames as its largest tensor needs; the same sizes give the same places; a
-/// frame that is no positive multiple of `tensor_alignment` is a usage_error. It may do more, and say so by more
-/// operations: see arranging_layout and searchable_layout.
+/// frame that is no positive multiple of `tensor_alignment` is a usage_error. Optional operations: see arranging_layout
+/// and searchable_layout.
 template <class Layout>
 concept chunk_layout = names_itself<Layout> && std::same_as<typename Layout::policy_kind, layout_kind> &&
                        std::semiregular<Layout> && requires(Layout layout, bytes count) {
@@ -56,8 +56,8 @@ concept arranging_layout =
 /// `changes_at()` is a frame size above the current one, and with every frame between the two the same tensors get the
 /// same chunks, offsets and numbers of frames as they did since the reset. The larger it is, the faster is the search.
 /// `bytes{UINT64_MAX}` where no larger frame changes anything.
-/// Every comparison of a layout asks whether something fits; what did not fit `frames * frame - used` fits from
-/// `(used + padded) / frames` on.
+/// Every decision of a layout is whether a tensor fits; one that does not fit `frames * frame - used` fits from a frame
+/// of `(used + padded) / frames` on.
 template <class Layout>
 concept searchable_layout = chunk_layout<Layout> && requires(const Layout layout) {
   {
@@ -71,7 +71,7 @@ concept searchable_layout = chunk_layout<Layout> && requires(const Layout layout
 ///     const std::uint32_t frames = frame.frames_for(frame_size::padded(3_MiB));  // 3
 class frame_size {
  public:
-  static constexpr std::uint64_t never = UINT64_MAX;  ///< no frame is as large as that
+  static constexpr std::uint64_t never = UINT64_MAX;  ///< larger than any frame
 
   constexpr frame_size() = default;
   /// @throws usage_error   zero or no multiple of `tensor_alignment`
@@ -82,13 +82,14 @@ class frame_size {
 
   [[nodiscard]] constexpr std::uint64_t count() const noexcept { return count_; }
 
-  /// What a tensor takes: whole units of the alignment, at least one, so that no two tensors share an address.
+  /// The bytes that a tensor takes: whole units of the alignment, at least one, so that no two tensors share an
+  /// address.
   /// @throws size_overflow
   [[nodiscard]] static constexpr std::uint64_t padded(bytes size)
   {
     return std::max(align_up(size, tensor_alignment), tensor_alignment).count();
   }
-  /// Frames that hold so many bytes. @throws size_overflow   more than a chunk can count
+  /// Frames that hold this many bytes. @throws size_overflow   more than a chunk can count
   [[nodiscard]] constexpr std::uint32_t frames_for(std::uint64_t need) const
   {
     const std::uint64_t frames = need == 0 ? 1 : (need - 1) / count_ + 1;
@@ -117,7 +118,7 @@ class frame_size {
   std::uint64_t count_ = tensor_alignment.count();
 };
 
-/// All tensors of one list and role through a layout that was reset: at once where it can arrange, else one by one.
+/// Places all tensors of one list and role by a layout that was reset: together where it can arrange, else one by one.
 ///
 /// @throws usage_error   not one place for each size; size_overflow
 template <chunk_layout Layout>

@@ -15,15 +15,15 @@
 
 namespace chunkmem::inline v0 {
 
-/// Between which sizes a frame is searched, both included.
+/// The range of frame sizes of a search, both ends included.
 ///
 ///     const bytes frame = search.find(frame_limits::of(sizes)).frame;
 struct frame_limits {
   bytes least{tensor_alignment};
   bytes most{64_MiB};
 
-  /// From the largest tensor of the body: at most 1.25 times that, or 64 MiB if that is larger; at least 1/64 of it, so
-  /// that no frame run of it is longer than 64 frames of its own list.
+  /// From the largest tensor of the body: at most 1.25 times its size, or 64 MiB if that is larger; at least 1/64 of
+  /// it, so that none of its frame runs is longer than 64 frames.
   /// @throws size_overflow
   [[nodiscard]] static frame_limits around(bytes largest_of_body)
   {
@@ -32,12 +32,12 @@ struct frame_limits {
     const bytes most = std::max(bytes{largest} + bytes{largest / 4 / unit * unit}, bytes{64_MiB});
     return {align_up(bytes{largest / 64}, tensor_alignment), most};
   }
-  /// From the sizes of the list that has the shortest elements; see largest_of_body.
+  /// From the sizes of the list with the shortest elements; see largest_of_body.
   [[nodiscard]] static frame_limits of(std::span<const bytes> sizes) { return around(largest_of_body(sizes)); }
 
-  /// The largest tensor that is no vocabulary: the largest size that three tensors have, since a model has many layers
-  /// but at most two vocabularies and few tables of positions. Where all such tensors are less than 1/100 of the bytes,
-  /// the largest tensor of all.
+  /// The largest tensor that is no embedding table: the largest size that three tensors have, since a model has many
+  /// layers but at most two vocabularies and few tables of positions. Where all such tensors are less than 1/100 of the
+  /// bytes, the largest tensor of all.
   [[nodiscard]] static bytes largest_of_body(std::span<const bytes> sizes)
   {
     sequence<bytes> sorted(sizes);
@@ -69,7 +69,7 @@ template <searchable_layout Layout>
 class chunk_size_search {
  public:
   struct result {
-    bytes frame;                    ///< 0 B: there was nothing to place
+    bytes frame;                    ///< 0 B: no tensor was added
     std::uint64_t frames = 0;       ///< of all groups and lists
     bytes payload;                  ///< bytes of all tensors
     std::uint64_t evaluations = 0;  ///< sizes for which tensors were placed
@@ -97,9 +97,10 @@ class chunk_size_search {
     if (!sizes.empty() && lists > 0) groups_.push_back(std::move(added));
   }
 
-  /// The least waste within the limits, of equal ones the smaller frame; but no smaller than half of a frame that
-  /// wastes `enough` at most: large frames are cheap to move and to manage. A negative `enough` looks at all sizes.
-  /// @throws usage_error   limits that are no multiples of 256 B, or the wrong way around
+  /// The frame with the least waste within the limits, among equal ones the smallest; but no smaller than half of a
+  /// frame that wastes at most `enough`: large frames are cheap to move and to manage. A negative `enough` searches all
+  /// sizes.
+  /// @throws usage_error   limits that are no multiples of 256 B, or in the wrong order
   result find(const frame_limits& limits, double enough = 0.001)
   {
     expects(frame_size{limits.least}.count() <= frame_size{limits.most}.count(),
@@ -115,7 +116,7 @@ class chunk_size_search {
     return best;
   }
 
-  /// With frames of one size. @throws usage_error   no multiple of 256 B
+  /// The result with frames of one size. @throws usage_error   no multiple of 256 B
   result measure(bytes frame)
   {
     result found{frame, 0, payload_, 1};
@@ -132,7 +133,7 @@ class chunk_size_search {
     std::uint32_t lists;
   };
 
-  /// From `low` to `high`; takes what is less than `best`, or equal to what a larger frame gave.
+  /// Searches from `low` to `high`; takes a result that is less than `best`, or equal to that of a larger frame.
   void search(std::uint64_t low, std::uint64_t high, result& best)
   {
     std::uint64_t limit = best.frames == 0 ? frame_size::never : best.frame.count() * best.frames + 1;
@@ -163,7 +164,7 @@ class chunk_size_search {
     return frames;
   }
 
-  /// Frames that are needed if all were full.
+  /// Frames that would be needed if all were full.
   [[nodiscard]] static std::uint64_t full_frames(const group& of, std::uint64_t frame) noexcept
   {
     return (of.padded.count() - 1) / frame + 1;

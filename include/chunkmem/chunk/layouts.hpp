@@ -25,9 +25,9 @@ namespace chunkmem::inline v0 {
 ///
 ///     manager<backend::host_arena, append_layout> m{memory};
 ///
-/// Neighbours in the model become neighbours in a chunk, and nothing else does. Poor for bytes: up to a third of the
-/// chunks stays empty where `size_class_layout` fills them. What does not fit the rest of a chunk opens the next one;
-/// what is larger than a frame gets a run of frames for itself.
+/// Only neighbours in the model become neighbours in a chunk. Poor for bytes: up to a third of the chunks stays empty
+/// where `size_class_layout` fills them. A tensor that does not fit the rest of a chunk opens the next one; a tensor
+/// larger than a frame gets a run of frames for itself.
 /// Source: PatrickStar's append order (Fang et al. 2021, arXiv 2108.05818). Cost: O(1) for each tensor.
 class append_layout {
  public:
@@ -42,7 +42,7 @@ class append_layout {
     const std::uint32_t frames = frame_.frames_for(padded);
     note(frame_.fewer_from(padded));
     if (frames > 1) {
-      open_ = false;  // what follows is not put back into an older chunk: the order of chunks is the order of use
+      open_ = false;  // no later tensor goes into an older chunk: the order of chunks is the order of use
       return {next_chunk_++, 0, frames};
     }
     if (open_ && frame_.count() - used_ < padded) {
@@ -103,7 +103,7 @@ class chunk_gaps {
     changes_ = frame_size::never;
   }
 
-  /// A new chunk, all of it free.
+  /// Opens a new chunk, all of it free.
   gap open(std::uint32_t frames)
   {
     const auto chunk = static_cast<std::uint32_t>(frames_of_.size());
@@ -115,7 +115,7 @@ class chunk_gaps {
     return {chunk, 0, length};
   }
 
-  /// The smallest gap with so many bytes; of equal ones that of the shorter, then of the older chunk.
+  /// The smallest gap with this many bytes; of equal ones that of the shorter, then of the older chunk.
   [[nodiscard]] std::optional<gap> tightest(std::uint64_t need)
   {
     const key* best = nullptr;
@@ -135,7 +135,7 @@ class chunk_gaps {
     return gap{best->chunk, best->begin, best->length};
   }
 
-  /// The first bytes of a gap are free no more.
+  /// Takes the first bytes of a gap.
   void take(const gap& from, std::uint64_t count)
   {
     auto size = by_size_.extract({frames_of_[from.chunk], from.length, from.chunk, from.begin});
@@ -149,7 +149,7 @@ class chunk_gaps {
   }
 
   [[nodiscard]] std::uint32_t frames_of(std::uint32_t chunk) const noexcept { return frames_of_[chunk]; }
-  /// With frames below it every search since the reset finds the same.
+  /// The frame size below which every search since the reset gives the same result.
   [[nodiscard]] std::uint64_t changes_at() const noexcept { return changes_; }
 
  private:
@@ -171,7 +171,7 @@ class chunk_gaps {
     return std::lower_bound(kinds_.begin(), kinds_.end(), frames,
                             [](const kind& it, std::uint32_t wanted) { return it.frames < wanted; });
   }
-  /// A gap at the end of a chunk grows by `frames` bytes with each byte of the frame.
+  /// Notes a decision. A gap at the end of a chunk grows by `frames` bytes with each byte of the frame.
   void note(std::uint64_t missing, std::uint32_t frames) noexcept
   {
     changes_ = std::min(changes_, frame_.count() + frame_size::holds_from(missing, frames));
@@ -184,7 +184,7 @@ class chunk_gaps {
   std::uint64_t changes_ = frame_size::never;
 };
 
-/// Puts each tensor where the least room is left over, in the order of declaration; a new chunk is the last resort.
+/// Puts each tensor into the tightest gap, in the order of declaration; a new chunk is the last resort.
 ///
 ///     manager<backend::host_arena, best_fit_layout> m{memory};
 ///
@@ -226,8 +226,8 @@ static_assert(searchable_layout<best_fit_layout>);
 
 /// A layout chosen when the program runs: `any_layout<append_layout, size_class_layout>{"size_class_layout"}`.
 ///
-/// It arranges as the chosen one does, or one by one where that cannot arrange. It can be searched where all of the
-/// list can. Cost: one indirect call more for each tensor.
+/// Arranges as the chosen layout does, or one by one where that cannot arrange. Searchable where all of the list are.
+/// Cost: one indirect call more for each tensor.
 template <chunk_layout... Layouts>
 class any_layout : public policy_choice<Layouts...> {
  public:

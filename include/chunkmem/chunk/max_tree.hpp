@@ -11,7 +11,7 @@
 
 namespace chunkmem::inline v0 {
 
-/// A row of numbers that finds the first one that is large enough. Cost: O(log size); it allocates where it grows.
+/// A segment tree of maxima: finds the first number that is large enough. Cost: O(log size); allocates where it grows.
 ///
 ///     max_tree room;
 ///     for (const std::uint64_t free : {10, 40, 30}) room.push_back(free);

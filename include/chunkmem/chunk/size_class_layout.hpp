@@ -16,14 +16,14 @@
 
 namespace chunkmem::inline v0 {
 
-/// Chunks that are filled from their beginning: finds the first one with room, from any chunk on.
+/// Chunks that are filled from their beginning: finds the first chunk with room, from any chunk on.
 ///
 ///     first_fit_chunks chunks;
 ///     chunks.reset(frame_size{1_MiB});
 ///     const chunk_place first = chunks.place(512);
 ///     const chunk_place next = chunks.place(512, first.chunk);  // in the same chunk, if it has room
 ///
-/// Chunks of one length are a kind of their own, since only among them a larger frame never changes who has more room.
+/// Chunks of one length are a kind, since only among these a larger frame never changes which one has more room.
 /// Cost: O(log chunks) for each call, times the number of different lengths.
 class first_fit_chunks {
  public:
@@ -45,7 +45,7 @@ class first_fit_chunks {
   chunk_place place(std::uint64_t padded, std::uint32_t near = 0)
   {
     const auto end = static_cast<std::uint32_t>(chunks_.size());
-    if (near < end && room_of(near) >= padded) return take(near, padded);  // nobody is passed over
+    if (near < end && room_of(near) >= padded) return take(near, padded);  // no chunk is skipped
     const std::uint32_t after = find(padded, near, end);
     if (after != end) return take(after, padded);
     const std::uint32_t before = find(padded, 0, near);
@@ -73,7 +73,7 @@ class first_fit_chunks {
     return open(padded);
   }
 
-  /// In a new chunk.
+  /// Places in a new chunk.
   chunk_place open(std::uint64_t padded)
   {
     const std::uint32_t frames = frame_.frames_for(padded);
@@ -88,7 +88,7 @@ class first_fit_chunks {
 
   [[nodiscard]] std::uint32_t chunks() const noexcept { return static_cast<std::uint32_t>(chunks_.size()); }
   [[nodiscard]] std::uint64_t frames() const noexcept { return frames_; }
-  /// With frames below it every call since the reset does the same.
+  /// The frame size below which every call since the reset gives the same result.
   [[nodiscard]] std::uint64_t changes_at() const noexcept { return changes_; }
 
  private:
@@ -107,7 +107,7 @@ class first_fit_chunks {
     return kinds_[chunks_[chunk].kind].room.at(chunks_[chunk].index);
   }
 
-  /// In [begin, end); `end` where there is none.
+  /// The first chunk with room in [begin, end); `end` where there is none.
   std::uint32_t find(std::uint64_t padded, std::uint32_t begin, std::uint32_t end)
   {
     std::uint32_t found = end;
@@ -116,7 +116,7 @@ class first_fit_chunks {
       const std::size_t index = each.room.first(index_of(each, begin), padded);
       if (index != max_tree::none) found = std::min(found, each.chunks[index]);
     }
-    for (std::size_t which = 0; which < used_kinds_; ++which) {  // who was passed over gets room in a larger frame
+    for (std::size_t which = 0; which < used_kinds_; ++which) {  // a chunk that was skipped gets room in a larger frame
       const kind& each = kinds_[which];
       const std::size_t first = index_of(each, begin);
       const std::size_t last = index_of(each, found);
@@ -160,14 +160,14 @@ class first_fit_chunks {
   std::uint64_t changes_ = frame_size::never;
 };
 
-/// Large tensors first: frame runs for what is larger than a frame, then the body, and tiny tensors into what is left.
-/// The default.
+/// Large tensors first: frame runs for those larger than a frame, then the body, and tiny tensors into the remaining
+/// gaps. The default.
 ///
 ///     manager<backend::host_arena, size_class_layout> m{memory};
 ///
-/// Good for models whose tensors are all known at the start, which is what a sealed manager has. The body is tried in
-/// the order of declaration, where each tensor goes to the first chunk with room from that of its neighbour on, and by
-/// falling size; the order of declaration stays unless the other one saves frames. A tiny tensor (at most 1/64 of a
+/// Good for models whose tensors are all known at the start, as in a sealed manager. The body is tried in the order of
+/// declaration, where each tensor goes to the first chunk with room from that of its neighbour on, and by falling size;
+/// the order of declaration is kept unless the other one saves frames. A tiny tensor (at most 1/64 of a
 /// frame) goes into the chunk of its neighbour, else into the first chunk of one frame with room. The rest of a long
 /// frame run, such as a vocabulary, takes no tiny tensors of other layers: each layer would need the whole frame run.
 /// Poor where a list has few frames: a frame of tiny tensors is then much of the list, and `best_fit_layout` wastes
@@ -219,7 +219,7 @@ class size_class_layout {
     if (std::equal(padded_.begin(), padded_.end(), sizes.begin(), sizes.end(), same)) return;
     sequence<std::uint64_t> padded;
     for (const bytes size : sizes) padded.push_back(frame_size::padded(size));
-    padded_.clear();  // what throws from here on leaves nothing that could be taken for known
+    padded_.clear();  // an exception from here on leaves no half of an order
     declared_.resize(sizes.size());
     std::iota(declared_.begin(), declared_.end(), std::uint32_t{0});
     falling_ = declared_;
@@ -255,7 +255,7 @@ class size_class_layout {
     return false;
   }
 
-  /// No layout takes fewer frames of this size.
+  /// A lower bound of the frames of this size that any layout takes.
   [[nodiscard]] std::uint64_t fewest()
   {
     bytes total;
@@ -266,7 +266,7 @@ class size_class_layout {
     return frames;
   }
 
-  /// Chunks are counted as their first tensors were declared.
+  /// Numbers the chunks in the order in which their first tensors were declared.
   void number_by_declaration(std::span<chunk_place> places)
   {
     constexpr std::uint32_t unnumbered = UINT32_MAX;
@@ -280,7 +280,7 @@ class size_class_layout {
 
   frame_size frame_;
   first_fit_chunks chunks_;
-  sequence<std::uint64_t> padded_;    // of what was arranged last
+  sequence<std::uint64_t> padded_;    // sizes of the last arrangement
   sequence<std::uint32_t> declared_;  // tensors, in the order of declaration
   sequence<std::uint32_t> falling_;   // tensors, by falling size
   sequence<chunk_place> other_;

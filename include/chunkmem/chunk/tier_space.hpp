@@ -11,7 +11,7 @@
 
 namespace chunkmem::inline v0 {
 
-/// The free frames of a tier, handed out lowest first as runs of neighbours.
+/// The free frames of a tier, given out lowest first, as contiguous runs.
 ///
 ///     frame_pool frames;
 ///     frames.reset(8);
@@ -118,12 +118,12 @@ class frame_pool {
 ///
 /// - A load can start when its frame is free, so a load takes the frame that is free the longest.
 /// - A chunk without bytes takes the frame that became free last: older frames stay for loads. A frame whose bytes are
-///   written back or added over ranks is free later than it seems. Such a chunk takes it only where there is no other
-///   frame, and then the one that was given up first.
+///   written back or summed over ranks is free later than it seems. A chunk without bytes takes such a frame only where
+///   there is no other one, and then the one that was given up first.
 /// - Of frames that were free from the beginning, the highest is the first. They are free since time 0.
 ///
-/// Buys: without this order `activation.planned_step_over_plan` is above 1.4, and its bound is 1.10.
-/// Cost: O(1). Of each kind at most 64 frames above the lease limit are passed over; then a younger frame below it is
+/// Benefit: without this order `activation.planned_step_over_plan` is above 1.4, and its bound is 1.10.
+/// Cost: O(1). Of each kind at most 64 frames above the lease limit are skipped; then a younger frame below it is
 /// taken, or the highest.
 class free_frame_order {
  public:
@@ -136,7 +136,7 @@ class free_frame_order {
     for (std::uint32_t frame = frames_; frame-- > 0;)
       if (pool.is_free(frame_id{frame})) append(frame, from_beginning, 0);
   }
-  /// @param in_use   an agent may still work on the bytes of the frame: they are written back, or added over ranks
+  /// @param in_use   an agent may still work on the bytes of the frame: they are written back, or summed over ranks
   /// @param now   not below that of an earlier call, and below 2^64 - 1
   void freed(frame_id frame, bool in_use, std::uint64_t now) noexcept
   {
@@ -265,10 +265,10 @@ class free_frame_order {
 ///     const std::uint64_t begin = space.find_lease(4'096, [](frame_id) { return false; });
 ///     if (begin != tier_space::no_place) space.take_lease(begin, 4'096);
 ///
-/// Numbers only; the bytes are somebody else's. A lease may begin anywhere that is a multiple of `tensor_alignment`;
-/// the frames it touches are lost to chunks until it ends. What is left over after the last whole frame serves leases
-/// too. Cost: chunks O(1); leases O(live leases + frames passed over), no allocation while the number of live leases
-/// does not reach a new maximum.
+/// Numbers only; this class does not own the bytes. A lease may begin at any multiple of `tensor_alignment`; the frames
+/// it touches are lost to chunks until it ends. The rest after the last whole frame serves leases too. Cost: chunks
+/// O(1); leases O(live leases + frames skipped), no allocation while the number of live leases does not reach a new
+/// maximum.
 class tier_space {
  public:
   static constexpr chunk_id free_frame = chunk_id::none;
@@ -318,8 +318,8 @@ class tier_space {
     chunk_frames_ -= count;
   }
 
-  /// The highest place for `size` bytes that meets no lease and only frames for which `may_use(frame)` holds; frames
-  /// that are free or touched by leases already need not be asked for. Changes nothing.
+  /// The highest place for `size` bytes that overlaps no lease and only frames for which `may_use(frame)` holds, which
+  /// is not called for free frames and frames of leases. Changes nothing.
   template <class MayUse>
   [[nodiscard]] std::uint64_t find_lease(std::uint64_t size, MayUse may_use) const
   {
@@ -399,7 +399,7 @@ class tier_space {
       visit(frame_id{static_cast<std::uint32_t>(frame)});
   }
 
-  /// The same chunks and leases at the same places.
+  /// Whether both have the same chunks and leases at the same places.
   [[nodiscard]] bool same_places(const tier_space& other) const noexcept
   {
     return occupant_ == other.occupant_ && leases_ == other.leases_;
@@ -436,11 +436,11 @@ class tier_space {
   std::uint64_t peak_ = 0;
 };
 
-/// What a run of frames may cost at most; more means that it cannot be had.
+/// The price of a run of frames that cannot be freed.
 inline constexpr std::uint32_t impossible_run = UINT32_MAX;
 
-/// The cheapest run of `count` neighbouring frames that starts in [begin, end): the sum of the prices of what lies in
-/// its frames, then the lowest place. Free frames cost nothing, leased ones make a run impossible.
+/// The cheapest run of `count` contiguous frames that starts in [begin, end), by the sum of the prices of the chunks in
+/// its frames, then the lowest one. Free frames cost nothing, leased ones make a run impossible.
 ///
 /// Cost: O(count * (end - begin)) calls of `price`; no allocation.
 ///

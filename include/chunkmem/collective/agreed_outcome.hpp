@@ -91,7 +91,7 @@ struct own_outcome {
   error_words::words error{};    ///< of work that failed
   std::exception_ptr exception;  ///< the same for this rank
 
-  /// @throws comm_error, and what is no error of this library
+  /// @throws comm_error, and exceptions that are no error of this library
   [[nodiscard]] static own_outcome of(call_ref<bool()> work)
   {
     own_outcome mine;
@@ -114,8 +114,8 @@ struct own_outcome {
 
 class self;
 
-/// A group of one by its type, which is collective::self and no class that derives from it: nothing is exchanged, and
-/// agreeing costs nothing.
+/// Whether a group has one rank by its type, which is collective::self and no class that derives from it: nothing is
+/// exchanged, and agreement costs nothing.
 template <class Communicator>
 inline constexpr bool is_alone = std::is_same_v<Communicator, self>;
 
@@ -146,12 +146,12 @@ template <exchanges_words Communicator>
     return std::ranges::min(words_of_all(ranks, mine));
 }
 
-/// Runs work on every rank, each its part. If it fails on one rank, all ranks hear of it, and nobody goes on.
+/// Runs work on every rank, each its part. If it fails on one rank, it fails on all of them.
 ///
-/// @param work   `bool work()`: this rank has nothing more to do
-/// @return   no rank has more to do @throws on every rank the error of the first rank that failed, in its class: "rank
-///   2: ..."; a size_overflow is a config_error on other ranks. A comm_error, and an exception that is no error of this
-///   library (a rank that ends), are thrown at once: other ranks hear of them by their deadline
+/// @param work   `bool work()`: whether this rank has nothing more to do
+/// @return   whether no rank has more to do @throws on every rank the error of the first rank that failed, in its
+///   class: "rank 2: ..."; a size_overflow is a config_error on other ranks. A comm_error, and an exception that is no
+///   error of this library (a rank that ends), are thrown immediately: the other ranks fail by their deadline
 /// @complexity   one exchange of a word; in an error another one of 72 words. Alone: the call of `work`
 template <exchanges_words Communicator>
 bool agreed(Communicator& ranks, call_ref<bool()> work)
@@ -185,7 +185,7 @@ void all_or_none(Communicator& ranks, call_ref<void()> work)
 }
 
 /// Checks that all ranks have the same setting, before calls that depend on it. @param mine   the setting as a number
-/// @param sentence   the remedy @throws config_error   on every rank: one has another number than rank 0; comm_error
+/// @param sentence   the remedy @throws config_error   on every rank: a rank differs from rank 0; comm_error
 template <exchanges_words Communicator>
 void agree_on(Communicator& ranks, std::uint64_t mine, std::string_view sentence)
 {
@@ -195,7 +195,7 @@ void agree_on(Communicator& ranks, std::uint64_t mine, std::string_view sentence
   });
 }
 
-/// What the sentence of `named_words` says beside the difference.
+/// The parts of the sentence of `named_words` around the difference.
 ///
 ///     const difference_sentence of_steps{"ranks take different steps", "rank", "give all of them the same"};
 struct difference_sentence {
@@ -204,17 +204,17 @@ struct difference_sentence {
   std::string_view remedy;
 };
 
-/// Words that have to be the same on every rank, each with a text. Ranks compare one word of all of them where they
-/// talk anyway. Where that one differs, this finds the first that does, and the ranks that have it.
+/// Words that have to be the same on every rank, each with a text. Ranks compare one hash of all of them in an exchange
+/// that they make anyway. Where the hash differs, this finds the first word that differs, and the ranks that have it.
 ///
 ///     named_words mine;
 ///     mine.add("beta1", std::bit_cast<std::uint32_t>(beta1), "beta1 = 0.9");
 ///     throw usage_error{mine.difference(ranks, of_steps)};  // on every rank, once they know that something differs
 ///
-/// Cost: three exchanges, and memory for all words of all ranks: for the way to an error alone.
+/// Cost: three exchanges, and memory for all words of all ranks: only for an error.
 class named_words {
  public:
-  /// @param key   words of one key are compared   @param text   for a sentence; of what is longer than 127 B, both ends
+  /// @param key   words with equal keys are compared   @param text   for the sentence; above 127 B, both ends of it
   void add(std::string_view key, std::uint64_t word, std::string text)
   {
     fingerprint of_key, of_word;
@@ -223,7 +223,7 @@ class named_words {
     mine_.push_back({of_key.value(), of_word.value() | 1U, std::move(text)});
   }
 
-  /// Every rank has to call it. Ranks may have other keys.
+  /// Every rank has to call this. Ranks may have different keys.
   /// @return   the same sentence on every rank: the first difference in the order of `add` @throws comm_error
   template <exchanges_words Communicator>
   [[nodiscard]] error_text difference(Communicator& ranks, const difference_sentence& sentence) const
@@ -258,7 +258,7 @@ class named_words {
   static constexpr std::size_t text_bytes = text_words * sizeof(std::uint64_t) - 1;  // a zero after it
   static constexpr std::size_t most_members = 8;                                     // that a sentence lists
 
-  /// A name is as long as its owner likes, and what differs may stand behind it.
+  /// Names may be long, and the difference may be at the end of the text.
   [[nodiscard]] static std::string shortened(const std::string& text)
   {
     constexpr std::size_t end = (text_bytes - 5) / 2;

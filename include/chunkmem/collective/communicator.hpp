@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-// First the words of ranks: member_names, operation, call, fingerprint, sum. Then the concept
+// First the types of the concept: member_names, operation, call, fingerprint, sum. Then the concept
 // communicator, after the concepts that it is made of.
 
 namespace chunkmem::inline v0 {
@@ -26,14 +26,14 @@ namespace collective {
 
 /// Names of a group and its ranks outside of the group, for the sentences of its errors.
 ///
-/// A group of two stages has ranks 0 and 1, and an error that names these two helps nobody. With names it says "rank 1
-/// (stage 3)". Any communicator of this library takes them: `call_members`. Cost: none until there is an error.
+/// A group of two stages has ranks 0 and 1, and an error with these numbers does not help. With names the error says
+/// "rank 1 (stage 3)". Every communicator of this library accepts names: `call_members`. Cost: none without an error.
 ///
 ///     ranks.call_members({.group = "the node 2", .ranks = {"rank 4 of all", "rank 5 of all"}});
 struct member_names {
-  std::string group{};               ///< empty: a group like any other
-  std::vector<std::string> ranks{};  ///< by rank; of one that is missing or empty, its number is all that is known
-  std::uint32_t micro_batches = 0;   ///< labels count them, so many for each part; 0: labels count something else
+  std::string group{};               ///< empty: no name
+  std::vector<std::string> ranks{};  ///< by rank; a rank with a missing or empty name is called by its number
+  std::uint32_t micro_batches = 0;   ///< labels count micro-batches, this many for each part; 0: another count
 
   [[nodiscard]] bool empty() const noexcept { return group.empty() && ranks.empty(); }
   /// "rank 1 (stage 3)".
@@ -98,7 +98,7 @@ enum class operation : std::uint8_t {
   return names[static_cast<std::size_t>(what)];
 }
 
-/// One operation as every rank that takes part has to ask for it. Numbers only: addresses differ between ranks.
+/// One operation, which has to be equal on every rank that takes part. Numbers only: addresses differ between ranks.
 ///
 ///     const call asked{.what = operation::broadcast, .size = 4'096, .root = 0, .label = chunk};
 struct call {
@@ -112,11 +112,10 @@ struct call {
   [[nodiscard]] constexpr bool operator==(const call&) const noexcept = default;
 };
 
-/// 64 bits that tell one sequence of calls from another. Ranks compare them instead of their whole plans.
+/// A 64-bit hash of a sequence of calls. Ranks compare it instead of their whole plans.
 ///
-/// Each word goes through the finalizer of SplitMix64 (Steele, Lea, Flood 2014), which maps no two words to one: two
-/// sequences that differ in one call always differ, and others with probability 1 - 2^-64. It is no secret, so it does
-/// not stop an attacker.
+/// Each word goes through the finalizer of SplitMix64 (Steele, Lea, Flood 2014), which is a bijection: two sequences
+/// that differ in one call always differ, and others with probability 1 - 2^-64. Not cryptographic.
 ///
 /// Use:
 ///
@@ -133,7 +132,7 @@ class fingerprint {
     add(std::uint64_t{next.root} << 32U | next.label);
     add(next.scale);
   }
-  /// Its length too: two texts one after the other are not one.
+  /// Adds the length too, so that two strings differ from their concatenation.
   constexpr void add(std::string_view text) noexcept
   {
     add(text.size());
@@ -166,9 +165,9 @@ class fingerprint {
   return result.value();
 }
 
-/// How elements are added over ranks: in order of ranks, in single precision, then times `scale`, then rounded to the
+/// How elements are summed over ranks: in order of ranks, in single precision, then times `scale`, then rounded to the
 /// element type. A scale of 1 / ranks keeps a mean of 16 bits from overflowing where its sum would. A transport that
-/// adds in another order, or in the element type, says so in its description.
+/// sums in another order, or in the element type, documents this.
 ///
 ///     const sum mean{.type = dtype::bfloat16, .scale = 1.0F / static_cast<float>(ranks.ranks())};
 ///     ranks.reduce_scatter(memory, agent::compute, gradient, parts, mean, 0);
@@ -190,7 +189,7 @@ concept knows_ranks = requires(const Communicator& view) {
   } noexcept -> std::same_as<std::uint32_t>;
 };
 
-/// Moves shares of a run of bytes.
+/// Moves shards of a run of bytes.
 template <class Communicator, class Backend>
 concept moves_shares = requires(Communicator& ranks, Backend& backend, agent stream, std::byte* whole,
                                 const collective::shares& parts, collective::sum how, std::uint32_t label) {
@@ -214,7 +213,7 @@ template <class Communicator>
 concept exchanges_words = requires(Communicator& ranks, std::span<const std::uint64_t> mine,
                                    std::span<std::uint64_t> all) { ranks.exchange(mine, all); };
 
-/// Can fail and end the group, and says so.
+/// Can fail and end the group, and reports failures.
 template <class Communicator>
 concept tells_failure = requires(Communicator& ranks) {
   ranks.check();
@@ -228,21 +227,21 @@ concept tells_failure = requires(Communicator& ranks) {
 /// Laws:
 /// 1. A call with a backend and an agent enqueues there and returns. The bytes are valid after that agent's next event.
 ///    All work of a communicator is given to one agent, or finished before another gets some.
-/// 2. `all_gather(whole, parts)`: before it, the own share lies in its place. After it, all shares do, with own bytes
+/// 2. `all_gather(whole, parts)`: before it, the own shard lies in its place. After it, all shards do, with own bytes
 ///    untouched.
-/// 3. `reduce_scatter(whole, parts, how)`: own share becomes the sum of all ranks' bytes there; other bytes of `whole`
-///    are unspecified. Shares end at whole elements. `all_reduce`: the whole becomes that sum, with the same bits on
-///    every rank.
+/// 3. `reduce_scatter(whole, parts, how)`: the own shard becomes the sum of all ranks' bytes there; other bytes of
+///    `whole` are unspecified. Shards end at whole elements. `all_reduce`: the whole becomes that sum, with the same
+///    bits on every rank.
 /// 4. `broadcast(root)`, `send(to)`, `receive(from)`: the bytes of the sender. A send may wait for its receive.
 /// 5. `exchange(mine, all)` on the calling thread: `all` becomes every rank's words in order of ranks. It is not
 ///    ordered with the work of agents, and blocks for the other callers only.
 /// 6. Calls that differ between ranks (operation, size, type, root, scale, label, order) are a `comm_error` on every
 ///    rank that takes part, before any of their bytes change. Both ends of a send and a receive count as one call.
-/// 7. No wait lasts longer than the deadline that the group was made with, the waits of agents included. A wait that
-///    does not end well leaves a `comm_error`: `check` and every later call throw it, each the first cause. An agent
-///    whose operation failed goes on, with bytes that are not valid. Call `check` before you use them.
-/// 8. `revoke` ends the group for all: every other rank's waits end with `revoked`. Destroying a communicator while
-///    others still wait for it is `peer_lost` there.
+/// 7. No wait lasts longer than the deadline of the group, the waits of agents included. A wait that fails leaves a
+///    `comm_error`: `check` and every later call throw the first one. An agent whose operation failed goes on, with
+///    unspecified bytes. Call `check` before you use them.
+/// 8. `revoke` ends the group for all: every other rank's waits end with `revoked`. Where a communicator is destroyed
+///    while other ranks wait for it, they get `peer_lost`.
 /// 9. A call allocates nothing, except the first call that needs more room than any before it.
 template <class Communicator, class Backend>
 concept communicator =

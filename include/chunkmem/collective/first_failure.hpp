@@ -11,7 +11,7 @@ namespace chunkmem::inline v0 {
 
 namespace collective {
 
-/// The first error of a communicator, told by any thread, thrown to the calling one.
+/// The first error of a communicator: any thread reports it, and the calling thread throws it.
 ///
 ///     first_failure failure;
 ///     failure.tell(error);  // on any thread

@@ -84,9 +84,9 @@ struct thread_work {
 /// Three things hold beyond the laws of a communicator:
 /// - An operation takes place on every rank that takes part or on none, also if something fails meanwhile. So an agent
 ///   that finished without an error has the right bytes.
-/// - The deadline limits the wait for other ranks to come. Once all are there, their bytes move to the end.
-/// - Destroying it is fine while its own agent has queued work: that work still meets the others. A rank that waits for
-///   more than that work loses a peer.
+/// - The deadline limits the wait for other ranks to arrive. Once all are there, all their bytes are moved.
+/// - It may be destroyed while its own agent has queued work: that work is still done with the other ranks. A rank that
+///   waits for more than that work gets `peer_lost`.
 ///
 /// Cost: each byte that a rank gets is read once from its owner; two or three sleeps of each agent for an operation.
 /// The bytes of a sum are read once from each rank. Nothing is allocated after construction.
@@ -103,7 +103,7 @@ class local_threads {
   using policy_kind = communicator_kind;
   static constexpr std::string_view name = "local_threads";
 
-  /// @throws usage_error   there is no such rank in the group, or it was there before
+  /// @throws usage_error   the group has no such rank, or the rank has joined before
   local_threads(const thread_group& group, rank_id rank) : rendezvous_{group.rendezvous()}, rank_{rank}
   {
     rendezvous_->take(index_of(rank));
@@ -119,23 +119,23 @@ class local_threads {
   void tell_rank(error_text& text, std::uint32_t rank) const noexcept { rendezvous_->tell_rank(text, rank); }
   void tell_group(error_text& text) const noexcept { rendezvous_->tell_group(text); }
 
-  /// @throws usage_error   shares of another group, no memory, or a forked child; nothing was enqueued. So for the
-  ///   other calls below
-  /// @throws comm_error    the group failed before: the first cause. So for the other calls below
+  /// @throws usage_error   shards of another group, no memory, or a forked child; nothing was enqueued. The same for
+  ///   the other calls below
+  /// @throws comm_error    the group failed before: the first cause. The same for the other calls below
   template <stream_backend Backend>
   void all_gather(Backend& backend, agent stream, std::byte* whole, const shares& parts, std::uint32_t label)
   {
     require(parts);
     give(backend, stream, whole, {.what = operation::all_gather, .size = parts.whole, .label = label}, parts.each);
   }
-  /// @throws usage_error   elements that cannot be added, or shares that do not end at whole ones
+  /// @throws usage_error   elements that cannot be summed, or shards that do not end at whole ones
   template <stream_backend Backend>
   void reduce_scatter(Backend& backend, agent stream, std::byte* whole, const shares& parts, sum how,
                       std::uint32_t label)
   {
     give_sum(operation::reduce_scatter, backend, stream, whole, parts, how, label);
   }
-  /// @throws usage_error   elements that cannot be added, or shares that do not end at whole ones
+  /// @throws usage_error   elements that cannot be summed, or shards that do not end at whole ones
   template <stream_backend Backend>
   void all_reduce(Backend& backend, agent stream, std::byte* whole, const shares& parts, sum how, std::uint32_t label)
   {
@@ -173,7 +173,7 @@ class local_threads {
   }
 
   /// `mine` and `all` may not overlap.
-  /// @throws usage_error   `all` is not as long as ranks times `mine`; a forked child
+  /// @throws usage_error   the length of `all` is not ranks times that of `mine`; a forked child
   void exchange(std::span<const std::uint64_t> mine, std::span<std::uint64_t> all)
   {
     if (all.size() != mine.size() * ranks())

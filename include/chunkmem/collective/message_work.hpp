@@ -10,8 +10,7 @@ namespace chunkmem::inline v0 {
 
 namespace collective {
 
-/// The time that a rank's own arithmetic loses to its messages: the host that sends and receives them is the processor
-/// that computes.
+/// The time that a rank's arithmetic loses to its messages, where the processor that computes also sends and receives.
 ///
 /// Good for ranks on CPUs, where MPI works on the processors of the passes. Ranks on GPUs lose nothing, which is the
 /// default. The messages are those of `collective::mpi`, agreements of ranks included.

@@ -45,12 +45,12 @@ struct mpi_options {
 /// Ranks that are processes of an MPI program; adopts the user's MPI_Comm, which stays free for the user's own
 /// messages.
 ///
-/// Good over shared memory, and where MPI drives the network. The host must reach the bytes. Ranks agree on a call
+/// Good over shared memory, and where MPI drives the network. The bytes must be host memory. Ranks agree on a call
 /// before any byte moves (16 bytes, ceil(log2 ranks) rounds), unless the caller says that the call is agreed already.
 /// MPI's fault tolerance is not needed: every wait polls with a deadline, and the first rank to fail tells the others.
 ///
 /// Cost: bytes as in the formulas of ring algorithms, (ranks - 1) / ranks of the run in each direction, twice for an
-/// all_reduce; each rank sends its share to every other rank at once. The first sum allocates the room for sums. No
+/// all_reduce; each rank sends its shard to all other ranks concurrently. The first sum allocates the room for sums. No
 /// other call allocates.
 ///
 /// Destroying it waits for its work in agents, and tells the other ranks. The session frees its communicators once all
@@ -112,7 +112,7 @@ class mpi {
 
   [[nodiscard]] rank_id rank() const noexcept { return rank_id{state_->group.rank()}; }
   [[nodiscard]] std::uint32_t ranks() const noexcept { return state_->group.ranks(); }
-  /// What this rank calls the others in its errors, before its first operation. Ranks of a part of the job are called
+  /// Sets the names of ranks in this rank's errors, before its first operation. Ranks of a part of the job are called
   /// by their number in MPI_COMM_WORLD as well.
   void call_members(const member_names& names) { state_->group.call_members(names); }
   void tell_rank(error_text& text, std::uint32_t rank) const noexcept { state_->group.names().tell_rank(text, rank); }
@@ -120,15 +120,15 @@ class mpi {
 
   /// With `true`, the next calls were agreed on before, such as a plan that all ranks have: they do not agree one by
   /// one, until `false`. Pairs, barriers and exchanges agree in any case. To find a mismatch, compare `rolled` of all
-  /// ranks, say once for each step; bytes may have changed by then. Every rank makes this call at the same place of its
-  /// sequence.
+  /// ranks, for example once in each step; bytes may have changed by then. Every rank makes this call at the same place
+  /// in its sequence of calls.
   void agreed(bool yes) noexcept { is_agreed_ = yes; }
 
   /// A fingerprint of all calls of the group so far.
   [[nodiscard]] std::uint64_t rolled() const noexcept { return rolled_.value(); }
 
-  /// @throws usage_error   the shares are not for these ranks; so for the other calls below
-  /// @throws comm_error    the group has ended; so for the other calls below
+  /// @throws usage_error   the shards are not for these ranks; the same for the other calls below
+  /// @throws comm_error    the group has ended; the same for the other calls below
   template <stream_backend Backend>
     requires(Backend::host_addressable)
   void all_gather(Backend& backend, agent stream, std::byte* whole, const shares& parts, std::uint32_t label)
@@ -150,7 +150,7 @@ class mpi {
     add_up(backend, stream, operation::all_reduce, whole, parts, how, label);
   }
 
-  /// @throws usage_error   there is no such rank; so for the other calls below
+  /// @throws usage_error   there is no such rank; the same for the other calls below
   template <stream_backend Backend>
     requires(Backend::host_addressable)
   void broadcast(Backend& backend, agent stream, std::byte* place, bytes size, rank_id root, std::uint32_t label)
@@ -182,7 +182,7 @@ class mpi {
     give(backend, stream, nullptr, 0, {.what = operation::barrier, .label = label});
   }
 
-  /// @throws usage_error   `all` is not as long as all ranks' words
+  /// @throws usage_error   the length of `all` is not that of all ranks' words
   void exchange(std::span<const std::uint64_t> mine, std::span<std::uint64_t> all)
   {
     check();

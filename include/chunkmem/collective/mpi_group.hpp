@@ -28,10 +28,10 @@ namespace collective {
 ///     mpi_group group{session, MPI_COMM_WORLD, std::chrono::seconds{60}};
 ///     mpi_lane lane{group};  // how its ranks reach each other
 ///
-/// Every rank sends every other rank exactly one notice in its life, over a communicator of its own: that it failed, or
-/// that it left and how far it had come. A waiting rank looks for notices, so the first rank to fail ends the waits of
-/// all. A rank that left after its part of an operation lets the others finish the operation. There is no standing
-/// receive that a thread would own: the thread that looks probes for notices and takes them. Cost of a look: one probe.
+/// Every rank sends every other rank exactly one notice, over a separate communicator: that it failed, or that it left
+/// after which operations. A waiting rank looks for notices, so the first rank to fail ends the waits of all. A rank
+/// that left after its part of an operation lets the others finish the operation. There is no pending receive that a
+/// thread would own: the thread that looks probes for notices and receives them. Cost of a look: one probe.
 /// Memory: 64 bytes for each rank.
 ///
 /// @threads   any, but for the constructor, `leave` and `look_back`
@@ -50,8 +50,7 @@ class mpi_group {
     std::uint64_t group_sequence = 0;  ///< of the last operation of all before a pair's
   };
 
-  /// Collective over `users`, which stays the user's and carries nothing of ours but the agreement on new
-  /// communicators.
+  /// Collective over `users`, which stays the user's and carries only the agreement on new communicators.
   /// @throws comm_error   MPI failed, or another rank did not come before the deadline; memory that MPI still needs is
   ///   leaked
   mpi_group(mpi_session& session, MPI_Comm users, std::chrono::milliseconds deadline)
@@ -77,8 +76,8 @@ class mpi_group {
   [[nodiscard]] std::chrono::milliseconds deadline() const noexcept { return deadline_; }
   [[nodiscard]] bool has_failed() const noexcept { return failure_.is_there(); }
   [[nodiscard]] MPI_Comm notices() const noexcept { return notices_; }
-  /// What this rank calls the others in its errors; the first names stay. A group that is not the whole job tells the
-  /// ranks of the job too. @pre   no operation is under way
+  /// Sets the names of ranks in this rank's errors; the first names stay. The errors of a group that is not the whole
+  /// job also name the ranks of the job. @pre   no operation is under way
   void call_members(member_names names)
   {
     if (has_names_) return;
@@ -132,7 +131,7 @@ class mpi_group {
     failure_.check();
   }
 
-  /// Counts: this rank has done its part.
+  /// Counts an operation: this rank has done its part.
   void finish(const attempt& this_attempt) noexcept
   {
     auto& count = this_attempt.of == part::pair    ? pairs_[this_attempt.peer].done
@@ -150,7 +149,7 @@ class mpi_group {
     tell(static_cast<std::uint64_t>(cause.fault().failure), cause.fault().rank, std::chrono::milliseconds{20});
   }
 
-  /// Operations are given memory of a backend with this flag. Before the first of them.
+  /// Notes a backend's flag before the first operation on its memory.
   void uses(const std::shared_ptr<std::atomic<bool>>& held)
   {
     if (held.get() == latest_) [[likely]]
@@ -159,7 +158,7 @@ class mpi_group {
     if (std::ranges::find(held_, held) == held_.end()) held_.push_back(held);
     latest_ = held.get();
   }
-  /// After a failure: MPI may still use memory that operations were given, so no backend of them gives it back.
+  /// After a failure: MPI may still use the memory of operations, so their backends do not free it.
   void keep_memory() noexcept
   {
     const std::lock_guard lock{held_mutex_};
@@ -239,7 +238,8 @@ class mpi_group {
     std::atomic<std::uint64_t> left_at{never};  // how many that one had done with this rank when it left
   };
   static constexpr std::uint64_t never = UINT64_MAX;
-  using notice = std::array<std::uint64_t, 5>;  // why, who, and what was done: of all, of the pair, words
+  using notice =
+      std::array<std::uint64_t, 5>;  // cause, rank, and counts of done operations: of all, of the pair, words
 
   void tell(std::uint64_t why, std::uint32_t failed_rank, std::chrono::milliseconds patience) noexcept
   {
@@ -278,7 +278,7 @@ class mpi_group {
       lower(group_left_, told[2], from);
       lower(words_left_, told[4], from);
     } else {
-      // A rank that only waited too long gave up. Any other cause is handed on as it is, with the rank that began it.
+      // A rank with a passed deadline gave up. Any other cause is passed on unchanged, with the rank that began it.
       const auto cause = static_cast<comm_failure>(told[0]);
       const bool gave_up = cause == comm_failure::deadline || told[1] >= ranks_;
       fail(error(gave_up && cause != comm_failure::mismatch ? comm_failure::revoked : cause, this_attempt, waited,

@@ -30,9 +30,8 @@ namespace collective {
 
 /// The answer of an MPI library as an error, in its own words and with its own number.
 ///
-/// A message that is longer than its receive means that ranks ask for different things. After any other error inside
-/// MPI the group cannot go on: the error is `peer_lost`. Cost: one look-up in MPI's table of errors; no allocation of
-/// ours.
+/// A message that is longer than its receive means that the calls of ranks differ. After any other error inside MPI the
+/// group cannot go on: the error is `peer_lost`. Cost: one look-up in MPI's table of errors; no allocation.
 [[nodiscard]] inline comm_error mpi_error(std::string_view asked, int answer, std::uint32_t rank = UINT32_MAX,
                                           const member_names& names = {}) noexcept
 {
@@ -62,23 +61,24 @@ inline void require_mpi(std::string_view asked, int answer)
 
 /// How a session of MPI ends.
 ///
-///     collective::mpi_session session{{.end_deadline = std::chrono::hours{1}}};  // rank 0 works on behind the others
+///     collective::mpi_session session{{.end_deadline = std::chrono::hours{1}}};  // rank 0 works longer than the
+///     others
 struct mpi_session_options {
-  /// longest wait of MPI_Finalize for the last process of the job: what it does behind its communicators counts
+  /// longest wait of MPI_Finalize for the last process of the job, its work after its communicators included
   std::chrono::milliseconds end_deadline = std::chrono::minutes{10};
 };
 
-/// This process' part in MPI. Starts MPI if nobody has, and ends MPI only if it started it.
+/// This process' part in MPI. Starts MPI unless the program has, and ends MPI only if it started it.
 ///
-/// Agents and the caller speak to MPI at the same time, and so may the rest of the program, which no lock of ours
-/// knows. So MPI has to be started with MPI_THREAD_MULTIPLE, here or elsewhere. MPI_Finalize waits for every rank of
-/// the program (MPI 4.0, 11.2.2). The destructor leaves it out after a communicator of this session failed, with a line
-/// on the standard error, and while an exception that began later is passing. A launcher then says, rightly, that this
-/// process did not end MPI. Before MPI_Finalize the destructor waits until every rank has left the groups that this
-/// rank has left, each time for their deadline at most. Communicators themselves leave without waiting. Where
-/// MPI_Finalize has not returned after `end_deadline`, the process says so and ends with status 1, so that its launcher
-/// ends the others: one of them is silent, and no call of MPI can end that wait. Cost: the start of MPI, tenths of a
-/// second, and a thread at its end. One per program, before the first communicator and destroyed after the last.
+/// Agents and the caller call MPI at the same time, and so may the rest of the program, without a lock of this library.
+/// So MPI has to be started with MPI_THREAD_MULTIPLE, here or elsewhere. MPI_Finalize waits for every rank of the
+/// program (MPI 4.0, 11.2.2). The destructor does not call it after a communicator of this session failed, with a line
+/// on the standard error, or during stack unwinding. A launcher then reports, correctly, that this process did not end
+/// MPI. Before MPI_Finalize the destructor waits until every rank has left the groups that this rank has left, each
+/// time for at most their deadline. Communicators themselves leave without waiting. Where MPI_Finalize has not returned
+/// after `end_deadline`, the process says so and ends with status 1, so that its launcher ends the others: a rank is
+/// silent, and no call of MPI can end that wait. Cost: the start of MPI, tenths of a second, and a thread at its end.
+/// One per program, made before the first communicator and destroyed after the last.
 ///
 /// Use:
 ///
@@ -129,7 +129,7 @@ class mpi_session {
     }
     const bool ends_mpi = has_started_ && std::uncaught_exceptions() <= exceptions_;
     for (look_back(); ends_mpi && left_; look_back()) std::this_thread::sleep_for(std::chrono::microseconds{50});
-    while (left_) {  // nobody will ask for them any more: MPI keeps its memory
+    while (left_) {  // their memory stays with MPI
       std::unique_ptr<left_group> next = std::move(left_->next_);
       static_cast<void>(left_.release());
       left_ = std::move(next);
@@ -185,7 +185,7 @@ class mpi_session {
     }
   }
 
-  /// This session has started MPI, and will end it.
+  /// Whether this session has started MPI, and will end it.
   [[nodiscard]] bool has_started() const noexcept { return has_started_; }
 
   /// For communicators: not all ranks will come to MPI_Finalize.
@@ -213,7 +213,7 @@ class mpi_session {
     };
     try {
       watch = std::thread{end_late};
-    } catch (const std::system_error&) {  // no thread to be had: MPI's own wait has to do
+    } catch (const std::system_error&) {  // no thread could be started: MPI waits without a deadline
     }
     MPI_Finalize();
     {
@@ -248,8 +248,8 @@ class mpi_session {
 class mpi_nodes {
  public:
   /// Collective over `users`; MPI waits for all of them, without a deadline.
-  /// @param of_node   so many ranks in a row are a node; 0: the ranks that share memory
-  /// @throws config_error   nodes are not full; comm_error   MPI could not
+  /// @param of_node   consecutive ranks of a node; 0: the ranks that share memory
+  /// @throws config_error   nodes are not full; comm_error   MPI failed
   explicit mpi_nodes(mpi_session&, MPI_Comm users, std::uint32_t of_node = 0)
   {
     int rank = 0;
@@ -282,7 +282,7 @@ class mpi_nodes {
   /// The place of this process in its node, and the number of processes there.
   [[nodiscard]] std::uint32_t rank_in_node() const noexcept { return place_; }
   [[nodiscard]] std::uint32_t of_node() const noexcept { return of_node_; }
-  /// The device of this process where its node has `devices`: ranks take turns. @throws usage_error   none
+  /// The device of this process on a node with `devices`, round robin. @throws usage_error   no devices
   [[nodiscard]] std::uint32_t device_of(std::uint32_t devices) const
   {
     expects(devices > 0, "a rank on a node without devices");

@@ -36,9 +36,9 @@ namespace collective {
 ///     transfers.send(group, 5, next, own, size);
 ///     while (!transfers.are_done()) std::this_thread::yield();
 ///
-/// Point to point only: MPI cannot cancel a collective operation of its own, and a receive that is not cancelled could
-/// still write into memory that its owner has long taken back. Cost: a test looks at all messages. Only a call with
-/// more messages than ever before allocates.
+/// Point to point only: MPI cannot cancel its collective operations, and a receive that is not cancelled could still
+/// write into memory that its owner has freed. Cost: a test checks all messages. Only a call with more messages than
+/// ever before allocates.
 ///
 /// @threads   one caller at a time
 class mpi_transfers {
@@ -51,14 +51,14 @@ class mpi_transfers {
     ends_.reserve(expected);
   }
 
-  /// @throws comm_error   MPI refused it; @pre size fits an int
+  /// @throws comm_error   MPI refused the message; @pre size fits an int
   void send(MPI_Comm group, int tag, std::uint32_t to, const std::byte* place, std::uint64_t size)
   {
     MPI_Request& fresh = add({to, false});
     const int answer = MPI_Isend(place, static_cast<int>(size), MPI_BYTE, static_cast<int>(to), tag, group, &fresh);
     if (answer != MPI_SUCCESS) throw error("sending", answer, to);
   }
-  /// @throws comm_error   MPI refused it; @pre size fits an int
+  /// @throws comm_error   MPI refused the message; @pre size fits an int
   void receive(MPI_Comm group, int tag, std::uint32_t from, std::byte* place, std::uint64_t size)
   {
     MPI_Request& fresh = add({from, true});
@@ -66,7 +66,7 @@ class mpi_transfers {
     if (answer != MPI_SUCCESS) throw error("receiving", answer, from);
   }
 
-  /// Moves the messages on. Where all have ended, they are forgotten. @throws comm_error   one of them failed
+  /// Progresses the messages. Where all have ended, they are forgotten. @throws comm_error   a message failed
   [[nodiscard]] bool are_done()
   {
     if (requests_.empty()) return true;
@@ -89,7 +89,7 @@ class mpi_transfers {
   }
 
   /// Cancels receives. Sends stay with MPI until they are over. Tries as often as asked.
-  /// @return   MPI reads and writes nothing of them any more
+  /// @return   whether MPI no longer reads or writes their memory
   [[nodiscard]] bool cancel(unsigned tries) noexcept
   {
     for (std::size_t index = 0; index < requests_.size(); ++index)
@@ -149,7 +149,7 @@ class mpi_transfers {
   std::vector<other_end> ends_;
 };
 
-/// One thread's own way to the other ranks: waits with a deadline, agreement on calls, words of all.
+/// The messages of one thread to the other ranks: waits with a deadline, agreement on calls, words of all.
 ///
 ///     mpi_lane lane{group};
 ///     lane.agree(now);
@@ -158,17 +158,17 @@ class mpi_transfers {
 ///     lane.wait(now);
 ///
 /// Agreement: each rank sends the least and the greatest fingerprint that it knows to the rank 1, 2, 4, ... further,
-/// and receives as much. After ceil(log2 ranks) rounds of 16 bytes every rank knows whether all asked for the same. If
-/// they did not, they tell one another their calls, so that the error can name them (dissemination: Hensgen, Finkel,
-/// Manber 1988; words of all: Bruck and others 1997).
+/// and receives as much. After ceil(log2 ranks) rounds of 16 bytes every rank knows whether all calls are equal. If
+/// they are not, ranks exchange their calls, so that the error can name them (dissemination: Hensgen, Finkel, Manber
+/// 1988; words of all: Bruck and others 1997).
 ///
-/// A wait polls MPI: for 10 microseconds at once, then giving way to other threads, then with sleeps of 50
+/// A wait polls MPI: continuously for 10 microseconds, then yielding to other threads, then with sleeps of 50
 /// microseconds. Polls without sleep take a processor from the passes that they overlap with. Sleeps of both ends make
 /// transfers over shared memory slow, since each poll moves a few fragments. So a wait does not sleep while its bytes
 /// may still come at 4 GB/s, and for the lane's patience longer. The patience is 500 microseconds at first. A long wait
-/// halves it, down to 10 microseconds, and any other one adds 20 microseconds. A wait is long if it takes more than 500
-/// microseconds and 10 nanoseconds for each byte: a rank came late, or the link is slow. A message is found at most one
-/// sleep late. The deadline starts anew with each piece that arrived.
+/// halves it, down to 10 microseconds, and any other wait adds 20 microseconds. A wait is long if it takes more than
+/// 500 microseconds and 10 nanoseconds for each byte: a rank came late, or the link is slow. A message is found at most
+/// one sleep late. The deadline starts again with each piece that arrives.
 ///
 /// @threads   one caller at a time
 class mpi_lane {
@@ -221,7 +221,7 @@ class mpi_lane {
                                    : std::min(most_patience, patience_ + more_patience);
   }
 
-  /// All ranks ask for the same, or all get an error. No rank returns before all have come.
+  /// Checks that all ranks make the same call, else all get an error. No rank returns before all have come.
   /// @throws comm_error   mismatch, or as `wait`
   void agree(const attempt& this_attempt)
   {
@@ -320,7 +320,7 @@ class mpi_lane {
             this_attempt.each};
   }
 
-  /// A rank that waits for this one to send or receive, before it will come to this operation of all, never comes.
+  /// Detects a deadlock: a rank that first waits for this one to send or receive never comes to this operation of all.
   void look_for_pairs(const attempt& this_attempt, std::chrono::nanoseconds waited)
   {
     int is_there = 0;
@@ -413,8 +413,8 @@ class mpi_work {
   {
   }
 
-  /// The room for sums, once.
-  /// @throws std::bad_alloc   there is none
+  /// Allocates the room for sums, once.
+  /// @throws std::bad_alloc   no memory
   void prepare_sums()
   {
     if (!room_ && group_->ranks() > 1)
@@ -426,11 +426,11 @@ class mpi_work {
   void expect_no_more() noexcept { expected_.fetch_sub(1, std::memory_order_release); }
   [[nodiscard]] bool is_expected() const noexcept { return expected_.load(std::memory_order_acquire) != 0; }
 
-  /// Runs the operation, or leaves the error with the group. After an error nothing is done any more.
+  /// Runs the operation, or gives its error to the group. After an error, further operations are skipped.
   void run(const job& it) noexcept
   {
     if (!group_->has_failed()) attempt(it);
-    expect_no_more();  // last: then this may be destroyed
+    expect_no_more();  // last: this object may be destroyed from here on
   }
 
  private:

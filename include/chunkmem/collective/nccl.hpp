@@ -42,12 +42,13 @@ namespace collective {
 ///     auto& session = ranks.session();
 ///     session.run("telling it memory", [&](auto& api, auto handle) { return api.enroll(handle, place, size, told); });
 ///
-/// A lock lets one thread at a time into NCCL, so that an abort meets nobody inside. No wait holds the lock. The first
-/// failure ends the control communicator first, so that the other ranks hear of it before their deadline, and marks all
+/// A lock lets one thread at a time into NCCL, so that no other call runs during an abort. No wait holds the lock. The
+/// first failure ends the control communicator first, so that the other ranks fail before their deadline, and marks all
 /// groups with work on the same device. Then NCCL is called only once more for each, for the abort. Abort and
 /// destruction are on a thread of their own, since they may wait for a kernel of another communicator ("Using multiple
 /// NCCL communicators concurrently", NCCL user guide 2.28). An end waits no longer than the deadline, and
-/// `peer_groups::time_to_drain` for the abort; what has not returned then is left, and named on the standard error.
+/// `peer_groups::time_to_drain` for the abort; a call that has not returned then is left, and named on the standard
+/// error.
 ///
 /// Cost of a call: a lock and one poll of the control communicator.
 ///
@@ -68,7 +69,7 @@ class nccl_session {
   }
   nccl_session(const nccl_session&) = delete;
   nccl_session& operator=(const nccl_session&) = delete;
-  /// Finishes with the others for no longer than the deadline, then aborts.
+  /// Finalizes together with the other ranks, for no longer than the deadline, then aborts.
   ~nccl_session()
   {
     if (!made_in_.is_here()) return;  // NCCL does not work in a forked child
@@ -102,8 +103,9 @@ class nccl_session {
     while (!is_ending() && !lock.try_lock()) std::this_thread::yield();  // a call that ends may hold it for long
     return is_ending() || handle_->has_ended ? 0 : call(std::as_const(handle_->api), handle_->group);
   }
-  /// The group has operations on the streams of this device from here on.
-  /// @throws comm_error   the group failed; usage_error   another one with work on the device has, and not ended
+  /// Notes that the group has operations on the streams of this device from here on.
+  /// @throws comm_error   the group failed; usage_error   another group with work on the device failed, and has not
+  ///   ended
   void join(const std::shared_ptr<backend::peer_groups>& device)
   {
     if (latest_ == device.get()) [[likely]]
@@ -140,8 +142,7 @@ class nccl_session {
   {
     settle(what, enter(std::forward<Call>(call)));
   }
-  /// @throws comm_error   NCCL met an error since, or the control communicator did; usage_error   this is a forked
-  /// child
+  /// @throws comm_error   NCCL or the control communicator has failed; usage_error   this is a forked child
   void check()
   {
     made_in_.expect_here("a communicator of NCCL");
@@ -267,7 +268,7 @@ class nccl_session {
     ++handle_->ends_under_way;
     try {
       std::thread{call}.detach();
-    } catch (...) {         // no thread to be had
+    } catch (...) {         // no thread could be started
       if (!aborts) call();  // an abort that may hang is left instead
     }
   }
@@ -346,7 +347,7 @@ struct nccl_options {
 /// - After an error the bytes that were under way are unspecified.
 ///
 /// Cost: one call of NCCL, the record of an event, and an exchange of one word, or none between `agreed(true)` and
-/// `agreed(false)`. A wait of the host beside such an operation polls.
+/// `agreed(false)`. A wait of the host while such an operation is on a stream polls.
 ///
 /// Use:
 ///
@@ -363,7 +364,7 @@ class nccl {
   using comm_type = typename Api::comm_type;
   static constexpr std::string_view name = "nccl";
 
-  /// With the current device of the calling thread. All ranks make it together; the identity goes over `control`.
+  /// Uses the current device of the calling thread. All ranks call this together; the identity goes over `control`.
   /// @throws comm_error   a rank is missing or failed
   explicit nccl(Control& control, const nccl_options& options = {}, Api api = {})
       : session_{control, options.deadline, std::move(api)},
@@ -379,7 +380,7 @@ class nccl {
     std::memcpy(id.data(), words_.data() + 1, Api::id_size);
     create(id);
   }
-  /// With an identity that came another way, such as by `nccl_id_file`. @throws comm_error   a rank is missing or
+  /// Uses an identity that came another way, such as by `nccl_id_file`. @throws comm_error   a rank is missing or
   /// failed
   nccl(Control& control, std::span<const std::byte> id, const nccl_options& options = {}, Api api = {})
       : session_{control, options.deadline, std::move(api)},
@@ -391,7 +392,7 @@ class nccl {
     create(id);
   }
   /// Takes a communicator that another library made; it is destroyed or aborted here.
-  /// @throws usage_error   it has another rank or other ranks than `control`; it is ended
+  /// @throws usage_error   its rank or number of ranks is not that of `control`; the communicator is ended
   nccl(Control& control, comm_type given, const nccl_options& options = {}, Api api = {})
       : session_{control, options.deadline, std::move(api)},
         rank_{control.rank()},
@@ -420,7 +421,7 @@ class nccl {
 
   [[nodiscard]] rank_id rank() const noexcept { return rank_; }
   [[nodiscard]] std::uint32_t ranks() const noexcept { return ranks_; }
-  /// What ranks of this group are called in errors, as of its control.
+  /// Sets the names of the ranks of this group in errors, and those of its control.
   void call_members(const member_names& names)
     requires requires(Control& control) { control.call_members(names); }
   {
@@ -508,7 +509,7 @@ class nccl {
       return api.receive(place, size.count(), dtype::uint8, number_of(from), g, on);
     });
   }
-  /// The calling threads meet, each after `finish`: NCCL has no barrier, and a sum would need room on the device.
+  /// A barrier of the calling threads, each after `finish`: NCCL has none, and a sum would need room on the device.
   template <stream_backend Backend>
   void barrier(Backend& backend, agent stream, std::uint32_t label)
   {
@@ -681,7 +682,7 @@ class nccl {
   own_process made_in_;
 };
 
-/// Memory that NCCL may reach without a copy of its own: an arena, told once, for as long as this lives.
+/// Registers memory that NCCL may use without a copy: an arena, for as long as this object lives.
 ///
 ///     const nccl_registration told{group, arena, size};  // while the arena is used
 ///

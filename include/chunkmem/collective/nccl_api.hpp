@@ -119,24 +119,24 @@ concept serves_nccl_groups = requires(const Api& api, typename Api::comm_type gr
 
 /// The functions of NCCL that a communicator uses: `nccl_runtime` in programs, threads in tests.
 ///
-/// Laws: each call answers NCCL's number: 0 is success, 7 "in progress", others are failures. Out parameters change on
+/// Laws: each call returns NCCL's result: 0 is success, 7 "in progress", others are failures. Out parameters change on
 /// success only, except the handle of `create`. One caller at a time for a communicator; calls between `begin_calls`
 /// and `end_calls` are of one thread.
 ///
 /// Communicators rely on these rules, by section of the NCCL User Guide 2.28:
-/// - Calls of a communicator that does not block answer "in progress". Until async_error says 0, nothing else is
-///   called for it, and no work goes to its streams: Creating a communicator with options; NCCL API,
-///   ncclCommGetAsyncError. In a group of calls the end of the group answers: Nonblocking Group Operation.
+/// - Calls of a non-blocking communicator return "in progress". Until async_error is 0, nothing else is called for it,
+///   and no work goes to its streams: Creating a communicator with options; NCCL API, ncclCommGetAsyncError. In a group
+///   of calls the end of the group returns the result: Nonblocking Group Operation.
 /// - One thread at a time uses a communicator; all calls of a group are of one thread: Thread Safety.
-/// - After an error only an abort is left. It ends what was enqueued and frees the communicator: Error handling and
-///   communicator abort; Fault Tolerance.
-/// - finalize waits for all that was enqueued, destroy frees what is left: Finalizing and Destroying a communicator.
-/// - Collectives on a stream follow its order: CUDA Stream Semantics. One may be given its result's place in its own
-///   operand: In-place Operations.
+/// - After an error only an abort is possible. It ends enqueued operations and frees the communicator: Error handling
+///   and communicator abort; Fault Tolerance.
+/// - finalize waits for all enqueued operations, destroy frees the communicator: Finalizing and Destroying a
+///   communicator.
+/// - Collectives on a stream follow its order: CUDA Stream Semantics. The result may lie in the operand: In-place
+///   Operations.
 /// - A device belongs to one rank of a communicator: Creating a Communicator.
 /// - The factor of a sum on the host is read by the call that makes the sum: NCCL API, ncclRedOpCreatePreMulSum.
-/// - Memory that a communicator was told stays until it is dismissed: User Buffer Registration, General Buffer
-///   Registration.
+/// - Registered memory must stay until it is deregistered: User Buffer Registration, General Buffer Registration.
 template <class Api>
 concept nccl_api =
     names_nccl_handles<Api> && makes_nccl_groups<Api> && moves_nccl_bytes<Api> && serves_nccl_groups<Api>;

@@ -24,11 +24,11 @@ namespace collective {
 /// NCCL's identity in a file of one user, for ranks that share a folder. Rank 0 removes the file with this object, once
 /// all have made their communicator.
 ///
-/// A reader of the identity may join the group. So the file has mode 0600, is never a file that was there before, and
-/// no text of an error holds its bytes. A forked child removes no file. A run that is killed leaves its file. The next
-/// run is told so if the launcher gives each start of the ranks a number of its own (`run`: of the job, its step and
-/// its restart): rank 0 cannot make the file, and the others find the wrong number. Without a number only rank 0 is
-/// told; the others take the identity of the dead run, and NCCL then fails by its deadline.
+/// A reader of the identity may join the group. So the file has mode 0600, is always newly created, and no error
+/// message has its bytes. A forked child removes no file. A run that is killed leaves its file. The next run detects
+/// this if the launcher gives each start of the ranks a number of its own (`run`: of the job, its step and its
+/// restart): rank 0 cannot make the file, and the others find the wrong number. Without a number only rank 0 detects
+/// it; the others take the identity of the dead run, and NCCL then fails by its deadline.
 ///
 /// Use:
 ///
@@ -108,7 +108,7 @@ class nccl_id_file {
     throw config_error{text << ": " << path.substr(0, 255) << " (" << advice << ")"};
   }
 
-  /// A later run may have a file of that name by now, once somebody has removed this one.
+  /// Removes only its own file: a later run may have a file with this name, where this one was removed already.
   void remove() const noexcept
   {
     if (detail::is_named(file_, path_)) (void)::unlink(path_.c_str());

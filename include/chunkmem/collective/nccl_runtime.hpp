@@ -21,11 +21,11 @@ namespace chunkmem::inline v0 {
 
 namespace collective {
 
-/// NCCL as a `nccl_api`, with communicators that never block the caller. For any C++20 compiler: no kernel is in here.
+/// NCCL as a `nccl_api`, with non-blocking communicators. For any C++20 compiler: this header has no kernel.
 ///
 ///     nccl<nccl_runtime, local_threads> ranks{control};  // NCCL for the bytes, threads for the words
 ///
-/// Holds nothing. Cost: that of NCCL's functions. @threads   one for each communicator at a time
+/// Has no state. Cost: that of NCCL's functions. @threads   one for each communicator at a time
 class nccl_runtime {
  public:
   using comm_type = ncclComm_t;
@@ -130,7 +130,7 @@ class nccl_runtime {
   {
     const cudaError_t number = cudaStreamQuery(stream);
     if (number != cudaSuccess && number != cudaErrorNotReady) return ncclUnhandledCudaError;
-    if (number == cudaErrorNotReady) (void)cudaGetLastError();  // else the next who asks finds it
+    if (number == cudaErrorNotReady) (void)cudaGetLastError();  // else a later cudaGetLastError returns it
     done = number == cudaSuccess;
     return ncclSuccess;
   }

@@ -41,7 +41,7 @@ namespace collective {
 /// - Barriers disseminate (Hensgen, Finkel, Manber 1988).
 /// - Unequal shares cost as much as equal shares of the largest size. One rank, or no bytes, cost nothing.
 ///
-/// Good for comparing plans on machines that one does not have. Not modelled: trees, sums in switches, links that
+/// Good for comparing plans on machines that you do not have. Not modelled: trees, sums in switches, links that
 /// several ranks of a node share (a rate is that of a device while all devices of its node copy), and other users.
 ///
 /// Use:
@@ -70,7 +70,7 @@ struct network_costs {
 
   [[nodiscard]] constexpr bool operator==(const network_costs&) const noexcept = default;
 
-  /// All ranks of a machine, with the defaults above. @throws config_error   the machine cannot be
+  /// All ranks of a machine, with the defaults above. @throws config_error   the machine is invalid
   [[nodiscard]] static constexpr network_costs of(const workload::machine& whole)
   {
     whole.check();
@@ -152,7 +152,7 @@ struct network_costs {
   {
     return inside * static_cast<double>(peer_nanoseconds) + between * static_cast<double>(network_nanoseconds);
   }
-  /// @pre   several ranks, or nothing is asked of the rates that are not there
+  /// @pre   several ranks, or missing rates are not used
   [[nodiscard]] constexpr double gathering(double share) const noexcept
   {
     if (ranks() == 1) return 0;
@@ -165,7 +165,7 @@ struct network_costs {
     if (of_node > 1) time += inside * nodes * share * of_byte(peer_bytes_per_second);
     return time;
   }
-  /// Messages of a device share its way to other nodes, and its way inside its node.
+  /// Messages of a device share its link to other nodes, and its link inside its node.
   [[nodiscard]] constexpr double all_at_once(double share) const noexcept
   {
     const double start_inside = of_node > 1 ? static_cast<double>(peer_nanoseconds) : 0;

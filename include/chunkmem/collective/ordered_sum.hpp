@@ -20,7 +20,7 @@ namespace detail {
 
 inline constexpr std::size_t sum_block = 512;  ///< elements added at a time: their sums stay in the first cache
 
-/// One NaN for all. Of two NaNs, an instruction passes one on: which one depends on the order of operands that a
+/// The canonical NaN. Of two NaNs, an instruction propagates one: which one depends on the order of operands that a
 /// compiler chose.
 [[nodiscard, gnu::always_inline]] constexpr float one_nan(float value) noexcept
 {
@@ -56,7 +56,7 @@ void add_all(std::byte* to, std::span<const std::byte* const> ranks, std::size_t
 
 }  // namespace detail
 
-/// @throws usage_error   such elements are not added, or the bytes are no whole elements
+/// @throws usage_error   such elements cannot be summed, or the bytes are no whole elements
 inline void require_summable(sum how, std::uint64_t size)
 {
   if (how.type != dtype::float32 && !is_16_bit(how.type))
@@ -70,8 +70,8 @@ inline void require_summable(sum how, std::uint64_t size)
 /// Adds the elements of all ranks, in order of ranks, in single precision, then times the scale, then rounded to the
 /// element type.
 ///
-/// `to` may be one of them. Denormals are kept; NaN becomes the one quiet NaN. The same bits on every machine, by the
-/// rules of exact. Cost: each byte is read once and written once; no allocation.
+/// `to` may be one of `ranks`. Denormals are kept; NaN becomes the canonical quiet NaN. The same bits on every machine,
+/// by the rules of exact. Cost: each byte is read once and written once; no allocation.
 ///
 /// @pre   `require_summable(how, size)` holds, there is a rank, and all are aligned to elements
 inline void add_in_order(std::byte* to, std::span<const std::byte* const> ranks, bytes size, sum how) noexcept

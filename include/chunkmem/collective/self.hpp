@@ -19,7 +19,7 @@ namespace chunkmem::inline v0 {
 
 namespace collective {
 
-/// A group of one; the default. Nothing is sent anywhere and nothing waits.
+/// A group of one rank; the default. Sends nothing and never waits.
 ///
 /// A sum over one rank is still scaled and rounded, so that one rank has the numbers of several. With a scale of 1 its
 /// bytes stay as they are, payloads of NaN included.
@@ -38,7 +38,7 @@ class self {
   [[nodiscard]] rank_id rank() const noexcept { return rank_id{0}; }
   [[nodiscard]] std::uint32_t ranks() const noexcept { return 1; }
 
-  /// @throws usage_error   the shares are for several ranks; so for the other calls below
+  /// @throws usage_error   the shards are for several ranks; the same for the other calls below
   template <stream_backend Backend>
   void all_gather(Backend&, agent, std::byte*, const shares& parts, std::uint32_t)
   {
@@ -70,13 +70,13 @@ class self {
   {
     if (root != rank()) throw usage_error{"a broadcast from a rank that is not there (one rank: 0)"};
   }
-  /// @throws usage_error   always: there is nobody else
+  /// @throws usage_error   always: there is no other rank
   template <stream_backend Backend>
   void send(Backend&, agent, std::byte*, bytes, rank_id, std::uint32_t)
   {
     throw usage_error{"a rank that is alone sends bytes (make a group of several ranks)"};
   }
-  /// @throws usage_error   always: there is nobody else
+  /// @throws usage_error   always: there is no other rank
   template <stream_backend Backend>
   void receive(Backend&, agent, std::byte*, bytes, rank_id, std::uint32_t)
   {

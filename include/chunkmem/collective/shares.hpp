@@ -10,9 +10,9 @@ namespace chunkmem::inline v0 {
 
 namespace collective {
 
-/// How a run of bytes is divided over ranks: equal shares in the order of ranks, the last ones shorter or empty.
+/// How a run of bytes is divided over ranks: equal shards in the order of ranks, the last ones shorter or empty.
 ///
-/// The number of ranks need not divide anything: the rest is less than a share, and the ranks after it have none.
+/// The number of ranks need not divide the bytes: the rest is less than a shard, and the ranks after it have none.
 ///
 /// Use:
 ///
@@ -20,11 +20,11 @@ namespace collective {
 ///     ... parts.size(rank)       // [bytes]
 struct shares {
   std::uint64_t whole = 0;  ///< [bytes]
-  /// [bytes], a multiple of `tensor_alignment`; only the last share that is not empty may be shorter
+  /// [bytes], a multiple of `tensor_alignment`; only the last shard that is not empty may be shorter
   std::uint64_t each = 0;
   std::uint32_t ranks = 1;
 
-  /// The least shares of whole units that ranks can have.
+  /// The smallest equal shards of whole alignment units.
   /// @throws usage_error     there are no ranks
   /// @throws size_overflow   the bytes cannot be rounded up
   [[nodiscard]] static constexpr shares of(bytes whole, std::uint32_t ranks)
@@ -40,7 +40,7 @@ struct shares {
   }
   [[nodiscard]] constexpr std::uint64_t end(std::uint32_t rank) const noexcept { return begin(rank + 1); }
   [[nodiscard]] constexpr std::uint64_t size(std::uint32_t rank) const noexcept { return end(rank) - begin(rank); }
-  /// Every rank has as much as any other.
+  /// Whether all shards are equal.
   [[nodiscard]] constexpr bool are_equal() const noexcept { return each * ranks == whole; }
 
   [[nodiscard]] constexpr bool operator==(const shares&) const noexcept = default;
@@ -56,7 +56,7 @@ struct shares {
 ///
 ///     const ring_traffic of_rank_0 = ring_traffic::of_all_gather(shares::of(size, ranks), 0);
 ///
-/// Another algorithm that moves no byte twice differs only where shares are unequal, and only in the bytes that each
+/// Another algorithm that moves no byte twice differs only where shards are unequal, and only in the bytes that each
 /// rank sends of a gather or receives of a sum. The bytes that a rank receives of a gather, the bytes that it sends
 /// into a sum, and the bytes of all ranks together stay the same.
 struct ring_traffic {
@@ -65,8 +65,8 @@ struct ring_traffic {
 
   [[nodiscard]] constexpr bool operator==(const ring_traffic&) const noexcept = default;
 
-  /// Every share passes every rank but its own. A rank sends all shares but that of the next rank.
-  /// @pre   rank < parts.ranks, for all of these
+  /// Every shard goes to every rank but its owner. A rank sends all shards but that of the next rank.
+  /// @pre   rank < parts.ranks, for all functions here
   [[nodiscard]] static constexpr ring_traffic of_all_gather(const shares& parts, std::uint32_t rank) noexcept
   {
     const std::uint32_t next = rank + 1 == parts.ranks ? 0 : rank + 1;

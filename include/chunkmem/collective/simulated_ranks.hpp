@@ -64,18 +64,19 @@ struct collective_counts {
 /// One rank that stands for all ranks of a simulated machine. An operation with other ranks only moves the clock of its
 /// agent on.
 ///
-/// - All ranks do the same at the same time. So each operation lasts as long as network_costs says, and nobody waits
-///   for a late rank.
+/// - All ranks do the same at the same time. So each operation lasts as long as network_costs says, and no rank waits
+///   for a late one.
 /// - A rank has one link to its node and one to the network, each both ways at once. An operation keeps the links that
 ///   it uses from its start to its end.
 /// - Operations of all agents queue for the links, in the order in which they were enqueued. A later operation waits,
-///   also where an earlier one still waits for an event. Rings behave so: they send as much as they receive. The model
-///   is pessimistic for a send next to a receive, and for routes by node, whose two parts could follow each other.
+///   also where an earlier one still waits for an event. Rings behave like this: they send as much as they receive. The
+///   model is pessimistic for a send next to a receive, and for routes by node, whose two parts could follow each
+///   other.
 /// - Copies to and from the host have links of their own in backend::simulated.
 /// - `network_costs::work` passes on the clock of the caller, who computes, once an operation is enqueued.
 ///
-/// Nothing fails here and nothing has a deadline: `check` never throws and `revoke` does nothing, and no calls are
-/// compared. `exchange` answers as if every rank had said the same, and takes no time.
+/// No operation fails and none has a deadline: `check` never throws, `revoke` does nothing, and no calls are compared.
+/// `exchange` returns this rank's words for every rank, and takes no time.
 ///
 /// Cost: O(1) for each call, without allocation; `exchange` O(ranks).
 ///
@@ -91,13 +92,14 @@ class simulated_ranks {
   static constexpr std::string_view name = "simulated_ranks";
 
   /// @param rank   the rank whose bytes are counted: of unequal shares, the first ones are the largest
-  /// @throws config_error   the costs cannot be; usage_error   no such rank
+  /// @throws config_error   the costs are invalid; usage_error   no such rank
   explicit simulated_ranks(const network_costs& costs, rank_id rank = rank_id{0}) : costs_{costs}, rank_{rank}
   {
     costs_.check();
     require_rank(rank);
   }
-  /// A second group of the same rank, such as the ranks of its node. It has the links of `beside`, which outlives it.
+  /// A second group of the same rank, such as the ranks of its node. It shares the links of `beside`, which outlives
+  /// it.
   simulated_ranks(const network_costs& costs, rank_id rank, simulated_ranks& beside) : simulated_ranks{costs, rank}
   {
     links_ = beside.links_;
@@ -111,15 +113,15 @@ class simulated_ranks {
   [[nodiscard]] const collective_counts& counts() const noexcept { return counts_; }
   void clear_counts() noexcept { counts_ = {}; }
 
-  /// @throws usage_error   the shares are for another number of ranks, or no such agent: no time passed, nothing was
-  ///                       counted; so for all below
+  /// @throws usage_error   the shards are for another number of ranks, or no such agent: no time passed, nothing was
+  ///                       counted; the same for all calls below
   void all_gather(backend::simulated& backend, agent stream, std::byte*, const shares& parts, std::uint32_t)
   {
     require(parts);
     run(backend, stream, operation::all_gather, costs_.all_gather(parts),
         ring_traffic::of_all_gather(parts, index_of(rank_)));
   }
-  /// @throws usage_error   also where such elements are not added
+  /// @throws usage_error   also where such elements cannot be summed
   void reduce_scatter(backend::simulated& backend, agent stream, std::byte*, const shares& parts, sum how,
                       std::uint32_t)
   {
@@ -172,7 +174,7 @@ class simulated_ranks {
   void revoke() noexcept {}
 
  private:
-  /// When each is free [ns].
+  /// When each link is free [ns].
   struct links {
     std::uint64_t peers = 0;
     std::uint64_t network = 0;

@@ -33,16 +33,16 @@ struct rendezvous_request {
   rank_id other = rank_id::none;     ///< the only other rank that takes part; none: all do
 };
 
-/// Work of agents and words of callers meet apart: neither waits for the other.
+/// Work of agents and words of callers meet separately: neither waits for the other.
 enum class rendezvous_lane : std::uint8_t { agents, callers };
 
-/// How long ranks were waited for.
+/// Statistics of waits for ranks.
 ///
 ///     const rendezvous_waits seen = meeting.waits();
 struct rendezvous_waits {
   std::uint64_t longest = 0;          ///< between the first rank that came and the last [ns]
   rank_id longest_for{};              ///< the rank that came last then
-  operation longest_at{};             ///< to what
+  operation longest_at{};             ///< the operation of that wait
   std::uint64_t slow_rendezvous = 0;  ///< that waited longer than `slow_after`
 };
 
@@ -57,9 +57,8 @@ struct rendezvous_waits {
 ///   the rendezvous ends, and a rank that left early would take its memory away from ranks that still read. So the
 ///   deadline limits the wait for ranks to come, not the moving of bytes.
 /// - A rank does one thing at a time in a lane. So two ranks that wait for each other with different requests are a
-///   mismatch at once. A ring of sends that nobody receives ends with the deadline.
-/// - In a forked child the other ranks do not exist: `take` and `expect_own_process` throw, nobody meets, nothing
-///   waits.
+///   mismatch immediately. A ring of sends without receives ends with the deadline.
+/// - In a forked child the other ranks do not exist: `take` and `expect_own_process` throw, and no call waits.
 ///
 /// Cost: a lock and O(ranks) for each step of a rank; for every rank but the last, a sleep on a condition variable of
 /// its own. No allocation after construction.
@@ -85,7 +84,7 @@ class thread_rendezvous {
   void expect_own_process() const { seats_.expect_owner("a group of ranks that are threads"); }
 
   /// Call this first, on the thread that works as this rank.
-  /// @throws usage_error   there is no such rank, or somebody was it before
+  /// @throws usage_error   there is no such rank, or it was taken before
   void take(std::uint32_t rank)
   {
     if (rank >= ranks_)
@@ -99,7 +98,7 @@ class thread_rendezvous {
     seat_of(rendezvous_lane::agents, rank).is_taken = true;
   }
 
-  /// The rank leaves. It asks for nothing more than the `given` calls of its agents; some of them may still be queued.
+  /// The rank leaves. It makes no calls but the `given` ones of its agents; some of them may still be queued.
   void leave(std::uint32_t rank, std::uint64_t given) noexcept
   {
     if (!seats_.is_owner()) return;
@@ -111,7 +110,7 @@ class thread_rendezvous {
     fail_who_waits_for(rendezvous_lane::callers, rank);
   }
 
-  /// What ranks are called, for errors. Any rank may say it; the first names stay. @throws std::bad_alloc
+  /// Sets the names of ranks in errors. Any rank may set them; the first names stay. @throws std::bad_alloc
   void call_members(const member_names& names)
   {
     expect_own_process();
@@ -272,7 +271,7 @@ class thread_rendezvous {
     for_all_in(lane, rank, [&](const seat&, std::uint32_t each) { fail_who_waits_for(lane, each); });
   }
 
-  /// Whether a rank that just came waits for a rank that asks for something else, or that is gone.
+  /// Whether a rank that just came waits for a rank with another request, or for one that has left.
   [[nodiscard]] bool finds_trouble(rendezvous_lane lane, std::uint32_t rank) noexcept
   {
     const seat& own = seat_of(lane, rank);
@@ -394,8 +393,8 @@ struct thread_group_options {
 /// The shared part of ranks that are threads of one process. Make it once; then each rank makes its `local_threads` of
 /// it.
 ///
-/// It may end before its communicators, and they may end before their queued work: the shared part lives as long as
-/// anybody uses it.
+/// It may end before its communicators, and they may end before their queued work: the shared part lives as long as it
+/// is used.
 ///
 /// Use:
 ///
@@ -432,7 +431,7 @@ class thread_group {
 
 namespace detail {
 
-/// The first failure that is no comm_error, else the first one: comm_errors are others' failures mostly.
+/// Throws the first failure that is no comm_error, else the first one: most comm_errors follow from another failure.
 inline void throw_cause(const std::vector<std::exception_ptr>& failures)
 {
   std::exception_ptr first;
@@ -456,7 +455,7 @@ inline void throw_cause(const std::vector<std::exception_ptr>& failures)
 ///
 ///     run_threads(4, [&](std::uint32_t rank) { train(rank); });
 ///
-/// @throws what the first one threw whose failure is no comm_error; else what the first one did
+/// @throws the first exception that is no comm_error; else the first one
 /// @throws std::system_error   the system gives no more threads; those that ran have ended
 inline void run_threads(std::uint32_t count, call_ref<void(std::uint32_t)> work)
 {

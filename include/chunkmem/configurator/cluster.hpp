@@ -22,11 +22,11 @@ namespace configurator {
 
 /// How the links between the devices of a node are shared.
 enum class link_sharing : std::uint8_t {
-  pairs,   ///< each pair has the rate to itself
-  shared,  ///< all flows inside the node together have it, as on a bus
+  pairs,   ///< each pair has its own rate
+  shared,  ///< all flows inside the node share the rate, as on a bus
 };
 
-/// As a file of a cluster names it.
+/// Its name in the file of a cluster.
 [[nodiscard]] constexpr std::string_view name_of(link_sharing how) noexcept
 {
   return how == link_sharing::pairs ? "pairs" : "shared";
@@ -44,9 +44,9 @@ struct product_efficiency {
 
 /// A node of a cluster: equal devices, and the host that they share.
 ///
-/// A node with port rates shares them: flows to other nodes that leave it at the same time have
-/// `port_out_bytes_per_second` together, those that come `port_in_bytes_per_second`, and a lone flow has all of its
-/// link. Of a node without them, the rate of a link is that of one device while every device of the node copies.
+/// A node with port rates shares them: flows that leave it for other nodes at the same time have
+/// `port_out_bytes_per_second` together, incoming flows `port_in_bytes_per_second`, and a lone flow has all of its
+/// link. For a node without port rates, the rate of a link is that of one device while every device of the node copies.
 ///
 ///     cluster_node node{.kind = "v100", .devices = 4, .device_bytes = 32_GiB, .host_bytes = 512_GiB};
 struct cluster_node {
@@ -55,20 +55,20 @@ struct cluster_node {
   bytes device_bytes{};                     ///< of each device
   bytes host_bytes{};                       ///< of the node
   bytes disk_bytes{};                       ///< of the node; 0: there is no disk for training
-  double device_flops_per_second = 0;       ///< of one device, as products of large matrices reach it
+  double device_flops_per_second = 0;       ///< of one device, as reached by products of large matrices
   double to_device_bytes_per_second = 0;    ///< host to one device
   double to_host_bytes_per_second = 0;      ///< one device to host
   double host_memory_bytes_per_second = 0;  ///< of the node, reads and writes
   double host_updates_per_second = 0;       ///< parameters that the host updates while nothing else uses its memory
-  double device_updates_per_second = 0;     ///< parameters that one device updates, their states lying there
+  double device_updates_per_second = 0;     ///< parameters that one device updates, with states on the device
   double port_out_bytes_per_second = 0;     ///< to all other nodes together; 0: each link has its rate
   double port_in_bytes_per_second = 0;      ///< from all other nodes together; 0: each link has its rate
   link_sharing inner_links = link_sharing::pairs;
   collective::message_work message_work{};  ///< of one device, where its processor sends and receives; 0 with GPUs
-  /// of one device, as measured, small products first; empty: products of each size have its rate
+  /// of one device, as measured, small products first; empty: products of each size reach its rate
   std::vector<product_efficiency> product_curve{};
 
-  /// The FLOP of one device in a second, while it computes products of a size. Between two measured sizes the part
+  /// The FLOP/s of one device for products of a size. Between two measured sizes the part
   /// follows the logarithm of the size. Beyond them it is that of the nearest one. Cost: O(log measured sizes)
   /// @param flops   of one product, above 0
   [[nodiscard]] double product_rate(double flops) const
@@ -84,10 +84,10 @@ struct cluster_node {
   [[nodiscard]] bool operator==(const cluster_node&) const = default;
 };
 
-/// A cluster as it is: nodes that may differ, and a link for each ordered pair of them.
+/// A real cluster: nodes that may differ, and a link for each ordered pair of them.
 ///
-/// The link of a node to itself is that between two of its devices. A link between two nodes carries the transfers of
-/// one device of each. Ranks are numbered node by node.
+/// The link of a node to itself is the link between two of its devices. A link between two nodes carries the transfers
+/// of one device of each. Ranks are numbered node by node.
 ///
 ///     const cluster whole = read_cluster("cluster.json");  // of cluster_file.hpp
 ///     const pair_link slow = whole.link(3, 4);             // from rank 3 to rank 4
@@ -97,7 +97,7 @@ struct cluster {
   std::string name;
   std::vector<cluster_node> nodes;
   link_matrix links{1};  ///< from node to node
-  /// of measured rates, as a part of each: 0.1 is 10 %; element from * nodes + to. Empty: nothing was measured
+  /// spread of measured rates, relative: 0.1 is 10 %; element from * nodes + to. Empty: nothing was measured
   std::vector<double> spread{};
 
   /// Devices of all nodes. O(nodes)
@@ -119,19 +119,19 @@ struct cluster {
     return links(from_node, to_node);
   }
 
-  /// @throws config_error   one sentence: what cannot be
+  /// @throws config_error   one sentence with the first invalid member
   void check() const;
 };
 
 namespace detail {
 
-/// A number of a cluster's file that cannot be, and why.
+/// An invalid number of a cluster's file, and the reason.
 struct cluster_problem {
   std::string key;  ///< empty: nothing
   std::string why;
 };
 
-/// Rates and sizes that no machine of these years has are slips of a power of ten.
+/// Plausible rates and sizes. Numbers outside are probably wrong by a power of ten.
 struct plausible_range {
   double least = 0;
   double most = 0;
@@ -203,7 +203,7 @@ inline constexpr node_number<double> ports_of_node[] = {
   return {};
 }
 
-/// Of a link from a node to another one, or between the devices of one.
+/// The problem of a link between two nodes, or between the devices of one node.
 [[nodiscard]] inline cluster_problem problem_of(const pair_link& it, std::uint32_t from, std::uint32_t to)
 {
   const std::string place = '[' + std::to_string(from) + "][" + std::to_string(to) + ']';
@@ -214,7 +214,7 @@ inline constexpr node_number<double> ports_of_node[] = {
   return {};
 }
 
-/// The first thing of a cluster that cannot be. Keys are those of its file.
+/// The first invalid member of a cluster. Keys are those of its file.
 [[nodiscard]] inline cluster_problem problem_of(const cluster& whole)
 {
   if (whole.name.empty()) return {"name", "is empty (give the cluster a name)"};
@@ -244,7 +244,7 @@ inline void cluster::check() const
 {
   const detail::cluster_problem found = detail::problem_of(*this);
   if (!found.key.empty())
-    throw config_error{error_text{} << "chunkmem: the cluster \"" << name << "\" cannot be: " << found.key << " "
+    throw config_error{error_text{} << "chunkmem: the cluster \"" << name << "\" is invalid: " << found.key << " "
                                     << found.why};
 }
 

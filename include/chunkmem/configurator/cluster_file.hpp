@@ -24,7 +24,7 @@ namespace configurator {
 namespace detail {
 
 inline constexpr std::string_view cluster_format = "chunkmem cluster 1";
-/// With the efficiency of products, which versions before do not know.
+/// With the efficiency of products, which earlier versions do not know.
 inline constexpr std::string_view cluster_format_with_curves = "chunkmem cluster 2";
 inline constexpr workload::json_limits cluster_limits{
     .file = bytes{std::uint64_t{32} << 20}, .fields = 4096, .elements = std::size_t{1} << 20};
@@ -62,7 +62,7 @@ inline constexpr workload::json_limits cluster_limits{
   return made;
 }
 
-/// A square of numbers. @throws format_error   it is none of so many rows and columns
+/// A square matrix. @throws format_error   it does not have this many rows and columns
 [[nodiscard]] inline std::vector<std::vector<double>> square(workload::json_fields& fields, const std::string& key,
                                                              std::size_t nodes)
 {
@@ -112,7 +112,7 @@ inline constexpr workload::json_limits cluster_limits{
   return made;
 }
 
-/// A number that reads back as the same.
+/// The text of a number, which reads back as the same number.
 [[nodiscard]] inline std::string number_text(double value)
 {
   char room[32];
@@ -145,20 +145,20 @@ template <class Number>
 
 }  // namespace detail
 
-/// A cluster from JSON text.
+/// Parses a cluster from JSON text.
 ///
 /// The object has `format`, `name`, `kinds` (by name: the members of cluster_node, each as {"value": number, "source":
 /// "where it is from"}; rates of ports, `inner_links`, `compute_seconds_per_message` and `compute_seconds_per_byte` may
 /// be left out, and so may `product_efficiency`: {"flops": list, "part": list, "source": text}), `nodes` (the kind of
 /// each node) and `links`: a `source`, the squares `bytes_per_second` and `latency_seconds` with a row for each sending
-/// node, and perhaps the `spread` of what was measured. `cluster_text` writes one. The format is `chunkmem cluster 2`
-/// where a kind has `product_efficiency`, else 1.
+/// node, and optionally the `spread` of measured rates. `cluster_text` writes such a text. The format is `chunkmem
+/// cluster 2` where a kind has `product_efficiency`, else 1.
 ///
 ///     const cluster whole = parse_cluster(text, "cluster.json");
 ///     std::cout << whole.ranks() << " devices\n";
 ///
 /// @param file   a name for messages
-/// @throws format_error   one sentence with the file and the key that is wrong: a square that is none, a number that is
+/// @throws format_error   one sentence with the file and the wrong key: a matrix that is not square, a number that is
 ///   negative, missing, or wrong by a power of ten
 /// Cost: O(length of the text)
 [[nodiscard]] inline cluster parse_cluster(std::string_view text, std::string_view file)
@@ -166,7 +166,7 @@ template <class Number>
   return detail::cluster_of(workload::json_fields{text, file, detail::cluster_limits});
 }
 
-/// A cluster from a file of JSON text, as `parse_cluster` reads it.
+/// Reads a cluster from a file of JSON text, see `parse_cluster`.
 ///
 ///     const cluster whole = read_cluster(path);
 ///
@@ -178,7 +178,7 @@ template <class Number>
   return detail::cluster_of(workload::json_fields::of_file(path, detail::cluster_limits));
 }
 
-/// Where the numbers of a cluster are from: words for its file.
+/// The sources of a cluster's numbers, as texts for its file.
 ///
 ///     const std::string text = cluster_text(whole, {.nodes = "data sheets", .links = "measured, 5 rounds"});
 struct cluster_sources {
@@ -190,7 +190,7 @@ struct cluster_sources {
 ///
 ///     std::ofstream{path} << cluster_text(whole, {.nodes = "data sheets", .links = "measured at night"});
 ///
-/// @throws config_error   the cluster cannot be, see cluster::check
+/// @throws config_error   the cluster is invalid, see cluster::check
 /// Cost: O(nodes^2)
 [[nodiscard]] inline std::string cluster_text(const cluster& whole, const cluster_sources& sources)
 {

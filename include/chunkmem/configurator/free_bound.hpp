@@ -23,18 +23,18 @@ namespace chunkmem::inline v0 {
 
 namespace configurator {
 
-/// Seconds and bytes that no placement of a plan on some devices goes below, without a simulation.
+/// Lower bounds of the seconds and bytes of a plan for any placement on some devices, without a simulation.
 ///
 ///     const free_bound bound{whole, devices};
 ///     if (!bound.memory_of(plan, parts).fits) continue;  // no rehearsal would fit
 ///     if (bound.of(plan, parts) > best) continue;        // the optimum is never cut off
 ///
 /// A stage waits for the first forward run of the stages before it, runs all its micro-batches, and updates. Where
-/// backward runs are whole, stages before it run their last ones behind it. With several versions only the runs count.
-/// Runs bring the bytes for which the largest device has no room; replicas add gradients up, and gather weights.
-/// Every device is as fast and as large as the best, and every link as good as the best: as the best between two nodes
-/// where ranks that add up are more than a node has devices. Each kind of device runs one stage at least. Numbers
-/// of 4 bytes count as 2.
+/// backward runs are whole, stages before it run their last ones after it. With several versions only the runs count.
+/// Runs load the bytes for which the largest device has no room; replicas sum gradients, and gather weights. Every
+/// device counts as fast and as large as the best, and every link as fast as the best, or as the best between two nodes
+/// where more ranks sum than a node has devices. Each kind of device runs at least one stage. Numbers of 4 bytes count
+/// as 2.
 /// Cost: O(parts)
 class free_bound {
  public:
@@ -56,7 +56,7 @@ class free_bound {
       }
     }
   }
-  /// Of all devices.
+  /// For all devices.
   explicit free_bound(const cluster& whole, const trainer_traits& trainer = {})
       : free_bound{whole, all_of(whole), trainer}
   {
@@ -108,15 +108,15 @@ class free_bound {
     return longest;
   }
 
-  /// Whether the largest device has the activations that each stage usually has in flight. It is no proof: a plan for
-  /// which this is false may fit.
+  /// Whether the largest device has room for the activations that each stage usually has in flight. An estimate: a plan
+  /// for which this is false may fit.
   [[nodiscard]] bool likely_fits(const parallel_plan& plan, const std::vector<model_part>& parts) const
   {
     return std::ranges::none_of(least_memory_of(plan, parts, trainer_),
                                 [&](const least_memory& stage) { return stage.usual_leases > room_[tier::device]; });
   }
-  /// Whether the largest device and the largest share of a host have the least bytes of each stage: a proof without
-  /// stages.
+  /// Whether the largest device and the largest share of a host have room for the least bytes of each stage. The proof
+  /// has no stages.
   /// @param parts   of the plan   @pre   the plan has as many ranks as there are devices
   [[nodiscard]] memory_proof memory_of(const parallel_plan& plan, const std::vector<model_part>& parts) const
   {
@@ -131,7 +131,7 @@ class free_bound {
   }
 
  private:
-  /// Of one part: seconds of a micro-batch, and of a batch.
+  /// Seconds of one part for a micro-batch, and for a batch.
   struct part_bound {
     double forward = 0;
     double backward_input = 0;
@@ -163,7 +163,7 @@ class free_bound {
     room_[tier::host] = std::max(room_[tier::host], left(bytes{it.host_bytes.count() / ranks}, beside.host));
   }
 
-  /// A reduce-scatter or an all-gather over so many ranks.
+  /// A reduce-scatter or an all-gather over this many ranks.
   [[nodiscard]] double half_sum(double ranks, double size) const
   {
     if (ranks < 2) return 0;
@@ -173,7 +173,7 @@ class free_bound {
     if (trainer_.sums == sum_route::ring) return (ranks - 1) * piece / across_.bytes_per_second;
     return (ranks - here) * piece / across_.bytes_per_second + (here - 1) * piece / best_.bytes_per_second;
   }
-  /// Nothing, on a kind of device that was not measured.
+  /// Seconds of a part's runs; 0 on a kind of device that was not measured.
   [[nodiscard]] static run_seconds runs_on(const model_part& part, const cluster_node& kind)
   {
     if (part.measured.empty()) return part.computing_on(kind);
@@ -203,7 +203,7 @@ class free_bound {
                                    : updated / device_updates_;
     return it;
   }
-  /// Of states that come to the device for an update.
+  /// Seconds of copying states to the device for an update.
   [[nodiscard]] double copies(const least_memory& memory, const parallel_plan& plan) const
   {
     return static_cast<double>(least_moved(plan, memory, room_[tier::device]).each_step.count()) / both_ways_;

@@ -15,21 +15,21 @@ namespace chunkmem::inline v0 {
 
 namespace configurator {
 
-/// The bytes that one rank of a stage needs at least, by the formulas of its plan. A rehearsal finds as many or more.
+/// A lower bound of the bytes of one rank of a stage, by formulas. A rehearsal finds as many or more.
 ///
 ///     for (const least_memory& stage : least_memory_of(plan, parts)) refused = refused || stage.leases > room;
 struct least_memory {
-  bytes weights{};    ///< that stay: one version, of ZeRO 3 the rank's share
-  bytes gradients{};  ///< that stay: with ZeRO 2 and 3 the rank's share
+  bytes weights{};    ///< that stay: one version, with ZeRO 3 the rank's shard
+  bytes gradients{};  ///< that stay: with ZeRO 2 and 3 the rank's shard
   bytes states{};     ///< the rank's masters and moments
   bytes gathered{};   ///< weights that ZeRO 3 makes whole
   bytes leases{};     ///< activations in flight, with those between stages and the working bytes of one run
-  /// the same as orders usually have them: those of zb-v have no least number in flight, and take what 1F1B takes
+  /// the usual leases: the orders of zb-v have no least number in flight, and count as 1F1B
   bytes usual_leases{};
 
-  /// All that runs read and write, but gathered weights.
+  /// All bytes that runs read and write, except gathered weights.
   [[nodiscard]] bytes in_runs() const { return weights + gradients + leases; }
-  /// The chunks of the host, if the device holds chunks alone.
+  /// The chunks on the host, if the device holds only chunks.
   [[nodiscard]] bytes beside(bytes device) const
   {
     const bytes chunks = weights + gradients + states;
@@ -62,7 +62,7 @@ namespace detail {
 ///     const std::vector<least_memory> least = least_memory_of(plan, parts_of(model, plan));
 ///     const bytes activations = least[0].leases;
 ///
-/// @param parts   of the plan   @param trainer   whose optimizer has the states
+/// @param parts   of the plan   @param trainer   its optimizer has the states
 /// Cost: O(parts)
 [[nodiscard]] inline std::vector<least_memory> least_memory_of(const parallel_plan& plan,
                                                                const std::vector<model_part>& parts,
@@ -98,7 +98,7 @@ namespace detail {
   return stages;
 }
 
-/// The bytes that a stage copies at least, on a device with this room: moved_by finds as many or more.
+/// A lower bound of the bytes that a stage copies, on a device with this room: moved_by finds as many or more.
 ///
 ///     const bytes of_step = least_moved(plan, least[0], 24_GiB).each_step;
 ///

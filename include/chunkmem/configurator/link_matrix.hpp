@@ -47,8 +47,8 @@ class link_matrix {
     return links_[std::size_t{from} * nodes_ + to];
   }
 
-  /// A link of a node to itself counts for nothing.
-  /// @throws config_error   a latency that is negative, a rate that is not above 0, or one that is no number
+  /// Checks all links but those of a node to itself.
+  /// @throws config_error   a latency that is negative, a rate that is not above 0, or NaN
   void check() const
   {
     const auto refuse = [](std::uint32_t from, std::uint32_t to, const char* what) {
@@ -60,7 +60,7 @@ class link_matrix {
         if (from == to) continue;
         const pair_link& it = (*this)(from, to);
         if (!(it.latency >= 0 && it.latency <= std::numeric_limits<double>::max()))
-          refuse(from, to, "a latency that is negative or no number (give seconds)");
+          refuse(from, to, "a latency that is negative or not a number (give seconds)");
         if (!(it.bytes_per_second > 0)) refuse(from, to, "a rate that is not above 0 (give bytes per second)");
       }
   }

@@ -36,31 +36,31 @@ namespace configurator {
 ///
 ///     for (const stage_memory& it : proof.stages) std::printf("%llu B\n", it.smallest_device.count());
 struct stage_memory {
-  bytes chunk{};            ///< of model data: all but leases comes in these
+  bytes chunk{};            ///< size of a chunk: all bytes but leases lie in chunks
   bytes weights{};          ///< of one version, in 16 bits, on this rank
   bytes states{};           ///< masters and moments, on this rank
-  bytes gathered{};         ///< weights that are made whole from the shares of replicas
+  bytes gathered{};         ///< weights that are gathered from the shards of replicas
   bytes chunks{};           ///< all of weights, versions, gradients and states, in whole chunks
-  bytes boundaries{};       ///< between parts, and what planned_work has beside
-  bytes leases{};           ///< the most at once: boundaries, what runs save, and what they work with
-  bytes smallest_device{};  ///< the least on which the plan runs: chunks come and go
-  bytes smallest_host{};    ///< the least beside the device that the cluster has
-  bytes everything{};       ///< chunks and leases: a device of so many bytes never waits for a copy
+  bytes boundaries{};       ///< between parts, and planned_work::beside
+  bytes leases{};           ///< the peak: boundaries, saved activations, and working memory
+  bytes smallest_device{};  ///< the least on which the plan runs, with chunks that leave and return
+  bytes smallest_host{};    ///< the least in addition to the device that the cluster has
+  bytes everything{};       ///< chunks and leases: a device of this size never waits for a copy
 };
 
-/// What a plan needs, and whether its ranks have it.
+/// The memory that a plan needs, and whether its ranks have it.
 ///
 ///     const memory_proof proof = prove_memory(whole, work);
 ///     if (!proof.fits) std::cerr << proof.why_not << '\n';
 struct memory_proof {
   bool fits = false;
-  std::string why_not;    ///< one sentence; empty where it fits
+  std::string why_not;    ///< one sentence; empty where the plan fits
   std::string why_class;  ///< the same for all plans that lack the same kind of memory
   std::vector<stage_memory> stages;
 };
 
-/// What a process takes beside its chunks and leases, as measured: the context of the device, and buffers of
-/// communicators and libraries.
+/// Measured memory of a process besides its chunks and leases: the context of the device, and buffers of communicators
+/// and libraries.
 ///
 ///     const process_allowance measured{.device = 600_MiB, .host = 1_GiB};
 struct process_allowance {
@@ -68,7 +68,7 @@ struct process_allowance {
   bytes host{};
 };
 
-/// The room of the rank of a stage that has the least. A rank has an equal share of its node's host.
+/// The least room among the ranks of a stage. A rank has an equal share of its node's host.
 ///
 ///     const bytes device = room_of_stage(whole, plan, 0)[tier::device];
 ///
@@ -94,8 +94,8 @@ struct process_allowance {
 
 namespace detail {
 
-/// The places of states in a rehearsal, which asks for them before each replay of the step: so the interruption is
-/// looked at there, too.
+/// The placement of states in a rehearsal, which is asked before each replay of the step: so it also polls the
+/// interruption.
 struct watched_share {
   using policy_kind = placement_kind;
   static constexpr std::string_view name = "watched_share";
@@ -139,7 +139,7 @@ struct watched_share {
 
 inline constexpr const char* too_small_device = "too little memory on the device";
 
-/// Says what is missing, if something is.
+/// Notes the memory that a stage lacks, if any.
 inline void compare(memory_proof& proof, std::uint32_t stage, const stage_memory& need, const per_tier<bytes>& room,
                     const std::string& refused)
 {
@@ -160,7 +160,7 @@ inline void compare(memory_proof& proof, std::uint32_t stage, const stage_memory
 
 }  // namespace detail
 
-/// The first stage whose leases alone are more than its device has, which a rehearsal need not tell.
+/// Finds the first stage whose leases alone exceed its device, without a rehearsal.
 ///
 ///     if (const memory_proof proof = refuse_by_leases(whole, work); !proof.fits) std::cerr << proof.why_not << '\n';
 ///
@@ -183,26 +183,26 @@ inline void compare(memory_proof& proof, std::uint32_t stage, const stage_memory
   return proof;
 }
 
-/// What a proof says of stages that have too little memory.
+/// The content of a proof about stages that have too little memory.
 enum class refused_stages : std::uint8_t {
-  are_measured,  ///< their bytes too, which takes another rehearsal
-  are_left_out,  ///< one sentence about the first of them, and no stage behind it
+  are_measured,  ///< includes their bytes, which takes another rehearsal
+  are_left_out,  ///< one sentence about the first such stage, and no later stages
 };
 
 /// Rehearses one rank of each stage with the real manager, the real layout and the real order of steps, and compares
-/// what they need with what the plan's devices and nodes have.
+/// their memory with that of the plan's devices and nodes.
 ///
 /// The bytes of the device are exact: with `smallest_device` the rank runs, and with a chunk less it does not.
-/// `smallest_host` is what the rank needs beside the device that the cluster has. A smaller device needs more.
-/// Replicas need the same. Ranks that share layers do too.
+/// `smallest_host` is the need in addition to the device that the cluster has. A smaller device needs more. All
+/// replicas, and all ranks that share layers, need the same.
 ///
 ///     const memory_proof proof = prove_memory(whole, work);
 ///     if (!proof.fits) std::cerr << proof.why_not << '\n';
 ///
 /// @param work   of work_of, with three batches or more where the schedule has two versions
 /// @param beside   taken from the room of each rank
-/// @throws config_error            the plan cannot be
-/// @throws pipeline::interrupted   the work's caller wants this
+/// @throws config_error            the plan is invalid
+/// @throws pipeline::interrupted   the work's caller stops it
 /// Cost: a rehearsal for each stage, two where it does not fit
 [[nodiscard]] inline memory_proof prove_memory(const cluster& whole, const planned_work& work,
                                                const process_allowance& beside = {},

@@ -40,7 +40,7 @@ struct measured_runs {
 struct product_runs {
   double flops = 0;  ///< of one product
   double forward = 0;
-  double backward_input = 0;   ///< of the gradient of the input, with what is computed again
+  double backward_input = 0;   ///< of the gradient of the input, with recomputation
   double backward_weight = 0;  ///< of the gradients of the weights
 
   [[nodiscard]] bool operator==(const product_runs&) const = default;
@@ -48,7 +48,7 @@ struct product_runs {
 
 /// A part of the model on one rank: its work, and the bytes that a micro-batch keeps.
 ///
-/// Its work is in products, or for each kind of device in seconds that were measured.
+/// Its work is given in products, or in measured seconds for each kind of device.
 ///
 ///     for (const model_part& it : parts_of(shape, plan)) parameters += it.parameters;
 struct model_part {
@@ -62,7 +62,7 @@ struct model_part {
   bytes kept{};                   ///< by a forward run for its backward run, without the input
   bytes working{};                ///< in addition while it runs
   std::uint64_t tied = 0;         ///< parameters with a copy in another part; `parameters` counts them
-  std::vector<measured_runs> measured{};  ///< by kind of device; empty: products tell the work
+  std::vector<measured_runs> measured{};  ///< by kind of device; empty: the work is that of the products
   bool measured_with_sums = false;        ///< measured seconds contain sums over ranks that share layers, inside a node
 
   /// The seconds of a kind of device. @throws config_error   the profile has no such kind
@@ -115,11 +115,11 @@ namespace detail {
   borders.insert(borders.end(), plan.cuts.begin(), plan.cuts.end());
   if (plan.cuts.empty() && !model.profile)
     for (std::uint64_t part = 1; part < parts; ++part) borders.push_back(units * part / parts);
-  if (plan.cuts.empty() && model.profile) {  // behind as many layers as a part has
+  if (plan.cuts.empty() && model.profile) {  // cuts after equal numbers of layers
     std::uint64_t layers = 0, before = 0, unit = 0;
     for (const profiled_part& it : model.profile->parts) layers += it.layers;
     for (std::uint64_t part = 1; part < parts; ++part) {
-      const std::uint64_t room = units - (parts - part);  // each part behind has one at least
+      const std::uint64_t room = units - (parts - part);  // each later part has at least one
       while (unit < room && (before < layers * part / parts || unit == borders.back()))
         before += model.profile->parts[unit++].layers;
       borders.push_back(unit);
@@ -238,7 +238,7 @@ namespace detail {
 ///     const std::uint64_t elements = tensors_of_parts(model, plan)[0][0];  // of the first tensor of the first part
 ///
 /// @pre the plan has been checked for this model
-/// @throws size_overflow   more elements than 64 bits count
+/// @throws size_overflow   more elements than 64 bits can count
 /// Cost: O(tensors)
 [[nodiscard]] inline std::vector<std::vector<std::uint64_t>> tensors_of_parts(const trained_model& model,
                                                                               const parallel_plan& plan)
@@ -263,16 +263,16 @@ namespace detail {
   return parts;
 }
 
-/// The parts of a model under a plan, as one rank of each has them. Parts have the layers that the plan's cuts give
-/// them; the first one has the tables of tokens and positions, the last one the logits. A tied table is a copy on both.
-/// Bytes of activations are those with dropout. Of a model with a profile, times and bytes are those of the profile.
+/// The parts of a model under a plan, as one rank of each has them. Parts have the layers between the plan's cuts; the
+/// first one has the token and position embeddings, the last one the logits. A tied table is a copy on both. Bytes of
+/// activations are those with dropout. For a model with a profile, times and bytes are those of the profile.
 ///
 ///     const std::vector<model_part> parts = parts_of(model, plan);
 ///     const bytes kept = parts.front().kept;  // by each micro-batch, from its forward to its backward run
 ///
 /// @pre the plan has been checked for this model
 /// @throws config_error    no such shape, or activations of no bytes
-/// @throws size_overflow   FLOP or bytes that 64 bits do not count
+/// @throws size_overflow   FLOP or bytes beyond 64 bits
 /// Cost: O(parts + tensors)
 [[nodiscard]] inline std::vector<model_part> parts_of(const trained_model& model, const parallel_plan& plan)
 {

@@ -36,12 +36,12 @@ struct run_seconds {
   }
 };
 
-/// A part of a model that no plan divides: a layer, or an operator.
+/// An indivisible part of a model: a layer, or an operator.
 ///
 ///     const profiled_part block{.name = "block 3", .all_reduces = 2};
 struct profiled_part {
   std::string name;
-  std::uint32_t layers = 1;       ///< that it counts for where stages have equal numbers of layers
+  std::uint32_t layers = 1;       ///< its weight where stages have equal numbers of layers
   std::uint32_t all_reduces = 0;  ///< in a forward run over ranks that share it; a backward run has as many
 
   [[nodiscard]] bool operator==(const profiled_part&) const = default;
@@ -57,7 +57,7 @@ struct profiled_weights {
   [[nodiscard]] bool operator==(const profiled_weights&) const = default;
 };
 
-/// The bytes of each part on one of `tensor` ranks, for a micro-batch of so many rows.
+/// The bytes of each part on one of `tensor` ranks, for a micro-batch of `rows` rows.
 ///
 ///     const profiled_sizes one_row{.saved = {0, 4096}, .boundary = {4096, 512}, .transient = {0, 8192}};
 struct profiled_sizes {
@@ -82,7 +82,7 @@ struct profiled_times {
   [[nodiscard]] bool operator==(const profiled_times&) const = default;
 };
 
-/// A tensor that two parts have. On two stages each has a copy, and the copies add their gradients up.
+/// A tensor that two parts share. On two stages each has a copy, and the gradients of the copies are summed.
 ///
 ///     profile.tie = profiled_tie{.first_part = 0, .last_part = 28, .elements = 52'256 * 1024};
 struct profiled_tie {
@@ -96,7 +96,7 @@ struct profiled_tie {
   {
     return (elements + tensor - 1) / tensor;
   }
-  /// Whether the parts from `first` up to `end` have both ends.
+  /// Whether the parts from `first` up to `end` include both.
   [[nodiscard]] constexpr bool is_within(std::uint64_t first, std::uint64_t end) const noexcept
   {
     return first_part >= first && last_part < end;
@@ -110,10 +110,10 @@ struct profiled_tie {
 /// least all of it. Of one measured micro-batch a number is proportional to the rows.
 ///
 /// Where `times_have_sums`, times at a tensor-parallel degree t above 1 contain the sums over the ranks that share a
-/// part, as a node of that kind has them, and nothing is added inside a node. Each run of ranks of several nodes takes
-/// the longer of two times: the measured one, and the computing with the sums over the links that these ranks have. The
-/// computing is a t-th of the time at degree 1, or the measured time where degree 1 was not measured. Without
-/// `times_have_sums` the sums are added everywhere.
+/// part, as measured inside a node of that kind. Runs of ranks on several nodes take the longer of two times: the
+/// measured one, and the computing time plus the sums over the links of these ranks. The computing time is 1/t of the
+/// time at degree 1, or the measured time where degree 1 was not measured. Without `times_have_sums` the sums are added
+/// everywhere.
 ///
 ///     const trained_model model{read_profile("gpt2.profile")};  // of profile_file.hpp
 ///     const step_seconds found = step_latency{whole, model}.of(plan);
@@ -131,7 +131,7 @@ struct model_profile {
 
   [[nodiscard]] bool operator==(const model_profile&) const = default;
 
-  /// A plan can have this tensor-parallel degree.
+  /// Whether a plan can have this tensor-parallel degree.
   [[nodiscard]] bool has_degree(std::uint32_t tensor) const
   {
     const auto is_of_degree = [&](const auto& it) { return it.tensor == tensor; };
@@ -182,7 +182,7 @@ struct model_profile {
     refuse_degree(tensor, "weights");
   }
 
-  /// @throws config_error   one sentence: what cannot be
+  /// @throws config_error   one sentence with the first invalid member
   void check() const;
 
  private:
@@ -192,7 +192,7 @@ struct model_profile {
                                     << " ranks that share a part (measure them, or plan another degree)"};
   }
 
-  /// A number at so many rows, from the entries of a list that count.
+  /// A number at this many rows, from the matching entries of a list.
   template <class Entry, class Counts, class Number>
   [[nodiscard]] static double at(const std::vector<Entry>& list, std::uint64_t rows, Counts counts, Number number,
                                  std::string_view what)
@@ -229,20 +229,20 @@ struct model_profile {
 
 namespace detail {
 
-/// A thing of a profile that cannot be. The key is that of its file.
+/// An invalid member of a profile. The key is that of its file.
 struct profile_problem {
   std::string key;  ///< empty: nothing
   std::string why;
 };
 
-inline constexpr std::uint64_t most_elements = 1'000'000'000'000;  // of a tensor: sums of them do not wrap
+inline constexpr std::uint64_t most_elements = 1'000'000'000'000;  // of a tensor: sums do not overflow
 
 [[nodiscard]] inline std::string text_of_size(std::uint32_t tensor, std::uint64_t rows)
 {
   return std::to_string(tensor) + " x " + std::to_string(rows);
 }
 
-/// Two lists of one degree and size, or a list that has not one number for each part.
+/// Finds two lists with one degree and size, or a list without one number for each part.
 template <class Entry, class Key, class IsSame, class Lengths>
 [[nodiscard]] profile_problem problem_of_entries(const std::vector<Entry>& all, std::size_t parts, Key key,
                                                  IsSame is_same, Lengths lengths)
@@ -331,12 +331,12 @@ template <class Entry, class Key, class IsSame, class Lengths>
 
 }  // namespace detail
 
-/// Adds backward runs to a profile that has forward runs alone, by a rule. A backward run computes twice as long as a
-/// forward run, a half for each gradient, and adds up as often over ranks that share the part.
+/// Adds backward runs to a profile that has only forward runs, by a rule. A backward run computes twice as long as a
+/// forward run, a half for each gradient, and has as many sums over ranks that share the part.
 ///
-/// So at a tensor-parallel degree t above 1, where times have sums and degree 1 was measured too, a forward run has a
-/// t-th of the time at degree 1 for computing, at most all of its time, and the rest for sums. Its backward run takes
-/// twice the first and once the second. Without degree 1 all is computing.
+/// So at a tensor-parallel degree t above 1, where times have sums and degree 1 was measured too, a forward run
+/// computes for 1/t of the time at degree 1, at most all of its time, and sums for the rest. Its backward run takes
+/// twice the computing time and once the time of sums. Without degree 1 all of it is computing time.
 ///
 ///     const trained_model model{with_backward_runs(forward_alone)};
 ///
@@ -362,7 +362,7 @@ inline void model_profile::check() const
 {
   const detail::profile_problem found = detail::problem_of(*this);
   if (!found.key.empty())
-    throw config_error{error_text{} << "chunkmem: the profile \"" << name << "\" cannot be: " << found.key << " "
+    throw config_error{error_text{} << "chunkmem: the profile \"" << name << "\" is invalid: " << found.key << " "
                                     << found.why};
 }
 

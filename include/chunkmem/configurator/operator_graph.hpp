@@ -19,7 +19,7 @@ namespace chunkmem::inline v0 {
 
 namespace configurator {
 
-/// Where the numbers of a graph of operators were measured.
+/// The conditions under which a graph of operators was measured.
 ///
 ///     const model_profile vgg = profile_of_graph(text, "graph.txt", {.kind = "titan x"});
 struct graph_measurement {
@@ -37,7 +37,7 @@ struct graph_operator {
   double output = 0;    // [B]
   double weights = 0;   // [B]
   std::vector<std::uint64_t> next{};
-  std::uint64_t before = 0;  // operators that it waits for
+  std::uint64_t before = 0;  // number of operators that it waits for
 };
 
 /// Reads the lines of a graph of operators.
@@ -88,7 +88,7 @@ class graph_reader {
     if (wrong != std::errc{} || end != words.data() + words.size()) refuse("has an operator without a number");
     return number;
   }
-  /// The number behind a name; of a list in brackets the sum of its numbers.
+  /// The number after a name; for a list in brackets the sum of its numbers.
   [[nodiscard]] double take_number(std::string_view name) const
   {
     const std::size_t begin = line_.find(name);
@@ -101,7 +101,7 @@ class graph_reader {
       double number = 0;
       const auto [end, wrong] = std::from_chars(words.data(), words.data() + words.size(), number);
       sum += number;
-      if (wrong != std::errc{} || !(number >= 0 && sum < 1e15)) refuse("has a number that cannot be");
+      if (wrong != std::errc{} || !(number >= 0 && sum < 1e15)) refuse("has an invalid number");
       words.remove_prefix(static_cast<std::size_t>(end - words.data()));
       if (is_list && words.starts_with("; ")) words.remove_prefix(2);
     } while (is_list && !words.empty() && words.front() != ']');
@@ -121,7 +121,7 @@ class graph_reader {
   {
     const std::uint64_t from = take_node(), to = take_node();
     const auto sender = all_.find(from), receiver = all_.find(to);
-    if (sender == all_.end() || receiver == all_.end()) refuse("has an edge of an operator that is not there");
+    if (sender == all_.end() || receiver == all_.end()) refuse("has an edge of an unknown operator");
     sender->second.next.push_back(to);
     ++receiver->second.before;
   }
@@ -132,7 +132,7 @@ class graph_reader {
   std::map<std::uint64_t, graph_operator> all_{};
 };
 
-/// Inputs are no operators: a trainer reads them, and they have no stage of their own.
+/// Removes inputs, which are no operators: a trainer reads them, and they have no stage of their own.
 inline void drop_inputs(std::map<std::uint64_t, graph_operator>& graph)
 {
   for (auto it = graph.begin(); it != graph.end();) {
@@ -150,15 +150,14 @@ inline void drop_inputs(std::map<std::uint64_t, graph_operator>& graph)
 /// A profile from a graph of operators, as PipeDream's profiler writes it: a line for each operator with its
 /// milliseconds and bytes, and a line for each edge below.
 ///
-/// The operators become a chain of parts, in one order in which each comes behind those that it waits for: of several
-/// the one with the smallest number. The boundary of a part is all that later operators read: the outputs, added up, of
-/// the operators up to it that have an edge over the cut. So each cut of the chain is a state of the graph (an
-/// antichain), and its transfers count. A backward run has a half for each of its two gradients.
+/// The operators become a chain of parts in topological order, the smallest number first. The boundary of a part is the
+/// sum of the outputs of all operators up to it that have an edge over the cut. So each cut of the chain is a state of
+/// the graph (an antichain), and its transfers count. A backward run has a half for each of its two gradients.
 ///
 ///     const model_profile vgg = profile_of_graph(text, "vgg16/graph.txt", {.kind = "titan x"});
 ///
 /// @param file   a name for messages
-/// @throws format_error   one sentence with the line that is wrong, or a graph with a circle or without operators
+/// @throws format_error   one sentence with the wrong line, or a graph with a cycle or without operators
 /// @throws config_error   a measurement without rows, a kind, or bytes of a weight; a time that no run takes
 /// Cost: O(operators^2 + edges)
 /// Source: the profiles of PipeDream (Narayanan et al. 2019, SOSP)
@@ -200,7 +199,7 @@ inline void drop_inputs(std::map<std::uint64_t, graph_operator>& graph)
   if (made.parts.empty() || made.parts.size() != graph.size())
     throw format_error{error_text{} << "chunkmem: " << file << " cannot be used: "
                                     << (graph.empty() ? "it has no operators (give a line for each)"
-                                                      : "its operators wait for each other (remove the circle)")};
+                                                      : "its operators wait for each other (remove the cycle)")};
   made.weights.push_back(std::move(weights));
   made.sizes.push_back(std::move(sizes));
   made.times.push_back(std::move(times));

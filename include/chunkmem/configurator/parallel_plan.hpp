@@ -26,7 +26,7 @@ enum class schedule_kind : std::uint8_t { gpipe, one_f_one_b, eager, interleaved
 
 inline constexpr std::size_t schedule_kinds = 8;
 
-/// As `gpt --schedule` names it.
+/// Its name for `gpt --schedule`.
 [[nodiscard]] constexpr std::string_view name_of(schedule_kind kind) noexcept
 {
   constexpr std::string_view names[schedule_kinds] = {"gpipe", "1f1b",  "eager", "interleaved",
@@ -48,13 +48,13 @@ struct parallel_plan {
   std::uint32_t micro_batches = 1;  ///< of a batch, on each replica
   schedule_kind schedule = schedule_kind::one_f_one_b;
   std::uint32_t parts = 1;      ///< of each stage: 2 for zb-v, 2 or more for interleaved
-  bool recomputes = false;      ///< a layer keeps its input alone, and runs forward again
+  bool recomputes = false;      ///< a layer keeps only its input, and runs forward again
   bool states_on_host = false;  ///< masters and states, which the host updates
-  /// what replicas divide (ZeRO): 0 nothing, each adds up all gradients and updates all weights, which this library's
-  /// trainers do not; 1 states; 2 gradients too; 3 weights too
+  /// what replicas divide (ZeRO): 0 nothing (each sums all gradients and updates all weights), which this library's
+  /// trainers do not support; 1 states; 2 gradients too; 3 weights too
   std::uint32_t zero = 1;
-  /// Where the model is cut: the first layer of each part but the first one, of a profile the first part of it. Empty:
-  /// parts have as equal numbers of layers as there are.
+  /// Where the model is cut: the first layer of each part but the first one; with a profile, the first of its parts.
+  /// Empty: parts have about equal numbers of layers.
   std::vector<std::uint64_t> cuts{};
   /// The device of each rank, by its number in the cluster: element (replica * stages + stage) * tensor + member.
   std::vector<std::uint32_t> devices{};
@@ -72,7 +72,8 @@ struct parallel_plan {
   }
 
   /// @param devices_there   of the cluster
-  /// @throws config_error   one sentence: what cannot be, with the key of a plan's file, which is the member's name
+  /// @throws config_error   one sentence with the first invalid member, by the key of a plan's file, which is the
+  ///   member's name
   void check(const trained_model& model, std::uint32_t devices_there) const
   {
     check_degrees();
@@ -175,7 +176,7 @@ struct parallel_plan {
   return text;
 }
 
-/// The stage of each part, as the generators of schedules give parts to stages.
+/// The stage of each part, as the generators of schedules assign them.
 ///
 ///     const std::uint32_t stage = owners_of(plan)[part];
 ///
@@ -197,7 +198,7 @@ inline constexpr std::uint64_t most_schedule_steps = std::uint64_t{1} << 23;
 ///
 ///     const std::uint64_t steps = schedule_steps(plan);  // 7 for each micro-batch and part
 ///
-/// @throws size_overflow   more steps than 64 bits count
+/// @throws size_overflow   more steps than 64 bits can count
 /// Cost: O(1)
 [[nodiscard]] inline std::uint64_t schedule_steps(const parallel_plan& plan, std::uint32_t batches = 1)
 {
@@ -229,11 +230,11 @@ inline void check_schedulable(const parallel_plan& plan)
 ///     const pipeline::schedule order = schedule_of(plan, latency.typical_seconds(plan));
 ///     const std::size_t steps_of_first_stage = order.stages[0].size();
 ///
-/// @param seconds   of a run, which zb-v and zero bubble order steps by
+/// @param seconds   of a run, by which zb-v and zero bubble order steps
 /// @param batches   that follow each other
 /// @throws config_error            as check_schedulable; or the generator refuses the shape: micro-batches that leave a
 ///   partial group
-/// @throws pipeline::interrupted   the caller wants this
+/// @throws pipeline::interrupted   the caller stops it
 /// Cost: that of the generator
 [[nodiscard]] inline pipeline::schedule schedule_of(const parallel_plan& plan, const pipeline::pass_seconds& seconds,
                                                     std::uint32_t batches = 1, const pipeline::interruption& stop = {})

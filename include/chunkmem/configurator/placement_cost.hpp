@@ -24,10 +24,10 @@ struct placed_transfers {
   std::uint32_t replicas = 1;
   bytes boundary{};        ///< from a stage to the next one, and back as a gradient, for each micro-batch
   double round_trips = 1;  ///< of a batch that wait for links: m / d for 1F1B, 1 where transfers are hidden
-  bytes gradients{};       ///< of a stage, added up over its replicas once in a batch
+  bytes gradients{};       ///< of a stage, summed over its replicas once in a batch
 };
 
-/// A node for each rank: element replica * stages + stage. Nodes behind the last rank have no work.
+/// A node for each rank: element replica * stages + stage. Nodes after the last rank have no work.
 using rank_placement = std::vector<std::uint32_t>;
 
 /// The placement of each rank on the node of its number.
@@ -44,7 +44,7 @@ using rank_placement = std::vector<std::uint32_t>;
 
 /// The seconds that links take in a batch under a placement, and under its neighbours.
 ///
-/// A pipeline takes a round trip: each of its links once in each direction. A stage adds gradients up in a ring of its
+/// A pipeline takes a round trip: each of its links once in each direction. A stage sums gradients in a ring of its
 /// replicas, in their order: 2 (w - 1) steps, each as slow as the slowest link of the ring. The batch pays for the
 /// slowest pipeline, `round_trips` times, and for the slowest ring. After a change only the pipelines and rings that it
 /// touches are computed again.
@@ -61,7 +61,7 @@ class placement_cost {
  public:
   /// @param links   outlives this   @param places   each node once
   /// @throws config_error   no stage, no replica, more ranks than nodes, a negative number of round trips, or a
-  ///   placement that is none of these nodes
+  ///   placement that does not name each node once
   placement_cost(const link_matrix& links, const placed_transfers& plan, rank_placement places)
       : links_{links}, plan_{plan}, places_{std::move(places)}
   {
@@ -83,12 +83,12 @@ class placement_cost {
     for (std::uint32_t stage = 0; stage < plan.stages; ++stage) renew_ring(stage);
   }
 
-  /// Of a batch [s].
+  /// The seconds of a batch.
   [[nodiscard]] double seconds() const
   {
     return plan_.round_trips * std::ranges::max(pipelines_) + std::ranges::max(rings_);
   }
-  /// The same for the mean pipeline and the mean ring: tells placements of equal seconds() apart.
+  /// The same for the mean pipeline and the mean ring: compares placements with equal seconds().
   [[nodiscard]] double mean_seconds() const
   {
     const auto mean = [](const std::vector<double>& of) {
@@ -100,14 +100,14 @@ class placement_cost {
   [[nodiscard]] const placed_transfers& plan() const noexcept { return plan_; }
   [[nodiscard]] std::uint32_t ranks() const noexcept { return plan_.stages * plan_.replicas; }
 
-  /// Two elements of the placement change their nodes. @pre both are below the number of nodes
+  /// Swaps the nodes of two elements of the placement. @pre both are below the number of nodes
   void swap(std::uint32_t left, std::uint32_t right)
   {
     std::swap(places_[left], places_[right]);
     renew(left);
     renew(right);
   }
-  /// The ranks of a replica from stage `first` to stage `last` take their nodes in the opposite order.
+  /// Reverses the nodes of a replica's ranks from stage `first` to stage `last`.
   /// @pre first <= last, which is below `stages`
   void reverse(std::uint32_t replica, std::uint32_t first, std::uint32_t last)
   {
@@ -117,7 +117,7 @@ class placement_cost {
     for (std::uint32_t stage = first; stage <= last; ++stage) renew_ring(stage);
     renew_pipeline(replica);
   }
-  /// Two replicas change their nodes. @pre both are below `replicas`
+  /// Swaps the nodes of two replicas. @pre both are below `replicas`
   void swap_replicas(std::uint32_t left, std::uint32_t right)
   {
     for (std::uint32_t stage = 0; stage < plan_.stages; ++stage) {
@@ -126,7 +126,7 @@ class placement_cost {
     }
     std::swap(pipelines_[left], pipelines_[right]);
   }
-  /// Two stages change their nodes, in every replica. @pre both are below `stages`
+  /// Swaps the nodes of two stages, in every replica. @pre both are below `stages`
   void swap_stages(std::uint32_t left, std::uint32_t right)
   {
     for (std::uint32_t replica = 0; replica < plan_.replicas; ++replica) {

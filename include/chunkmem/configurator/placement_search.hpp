@@ -23,7 +23,7 @@ struct timed_placement {
   double seconds = 0;
 };
 
-/// What a search found. Each is a placement of the same problem.
+/// The result of a search: placements of one problem.
 ///
 ///     std::cout << found.identity.seconds / found.best.seconds << " times faster than without a search";
 struct found_placements {
@@ -33,7 +33,7 @@ struct found_placements {
   bool is_exact = false;  ///< every placement was tried
 };
 
-/// How hard a search tries.
+/// The effort of a search.
 ///
 ///     const placement_effort quick{.trials = 10'000};
 struct placement_effort {
@@ -52,7 +52,7 @@ struct placement_effort {
 ///     const found_placements found = place_ranks(links, {.stages = 4, .replicas = 16, .boundary = 8_MiB});
 ///     const std::uint32_t node = found.best.places[replica * 4 + stage];
 ///
-/// @throws config_error   as placement_cost   @throws pipeline::interrupted   the caller wants this
+/// @throws config_error   as placement_cost   @throws pipeline::interrupted   the caller stops it
 /// Cost: O(nodes! (stages + replicas)) for at most `exact_nodes`; else O(trials (stages + replicas)), and O(stages
 /// replicas) for one trial in ten
 /// Source: worker dedication of Pipette (Yim et al. 2024, arXiv 2405.18093).
@@ -61,7 +61,7 @@ struct placement_effort {
 
 namespace detail {
 
-/// Looks for the placement with the least (sign 1) or the most (sign -1) seconds.
+/// Searches the placement with the least (sign 1) or the most (sign -1) seconds.
 class placement_annealing {
  public:
   /// @param links, effort   outlive this
@@ -95,7 +95,7 @@ class placement_annealing {
     double weight_of_mean = 2;  // the seconds alone are a maximum, which most changes leave as it is
   };
   enum class kind : std::uint8_t { ranks, replicas, stages, segment };
-  /// Of two ranks, replicas or stages, or of the stages from the first to the second one in a replica.
+  /// A change of two ranks, replicas or stages, or of the stages from the first to the second in a replica.
   struct change {
     kind what = kind::ranks;
     std::uint32_t first = 0;

@@ -27,7 +27,7 @@ namespace chunkmem::inline v0 {
 
 namespace configurator {
 
-/// The model and the cluster of a plan, as two numbers. Another model or cluster has the same number only by chance.
+/// Hashes of the model and the cluster of a plan.
 ///
 ///     const plan_subject subject = subject_of(shape, whole);
 struct plan_subject {
@@ -39,7 +39,7 @@ struct plan_subject {
 
 namespace detail {
 
-/// Names of parts do not count, nor does the order of measurements.
+/// Adds a profile, without names of parts and without the order of measurements.
 inline void add_profile(collective::fingerprint& to, model_profile profile)
 {
   std::ranges::sort(profile.weights, {}, &profiled_weights::tensor);
@@ -71,8 +71,8 @@ inline void add_profile(collective::fingerprint& to, model_profile profile)
 
 }  // namespace detail
 
-/// The fingerprints of a model and a cluster, which the file of a plan holds. Every number of both counts: a cluster
-/// that was measured anew is another one, and so is a model with a trainer of other traits.
+/// The fingerprints of a model and a cluster, which the file of a plan holds. Every number of both counts: a new
+/// measurement of a cluster makes it another one, and other traits of the trainer make another model.
 ///
 ///     const plan_subject subject = subject_of(model, whole);
 ///
@@ -87,7 +87,8 @@ inline void add_profile(collective::fingerprint& to, model_profile profile)
         std::uint64_t{trained.trainer.tied_bytes}, std::uint64_t{trained.trainer.fuses_attention},
         std::uint64_t{trained.trainer.hides_sums}})
     model.add(word);
-  if (trained.trainer.bytes_of_states() != trainer_traits{}.bytes_of_states()) {  // plans of Adam stay what they were
+  if (trained.trainer.bytes_of_states() !=
+      trainer_traits{}.bytes_of_states()) {  // fingerprints of plans for Adam stay the same
     model.add(trained.trainer.state_lists);
     model.add(trained.trainer.state_bytes);
   }
@@ -137,7 +138,7 @@ inline constexpr std::string_view plan_format = "chunkmem parallel plan 1";
   const std::string schedule = fields.text("schedule");
   std::size_t kind = 0;
   while (kind < schedule_kinds && name_of(static_cast<schedule_kind>(kind)) != schedule) ++kind;
-  if (kind == schedule_kinds) fields.refuse("schedule", "is none that is known", "write 1f1b, 2bw or another one");
+  if (kind == schedule_kinds) fields.refuse("schedule", "is unknown", "write 1f1b, 2bw or another one");
   made.schedule = static_cast<schedule_kind>(kind);
   made.parts = degree("parts");
   made.recomputes = fields.truth("recomputes");
@@ -180,7 +181,7 @@ inline constexpr std::string_view plan_format = "chunkmem parallel plan 1";
   return all.dump(2) + '\n';
 }
 
-/// A plan from JSON text, for this model and this cluster. `parallel_plan::check` says whether it can be run there.
+/// Parses a plan from JSON text, for this model and this cluster. `parallel_plan::check` says whether it can run there.
 ///
 ///     const parallel_plan plan = parse_plan(text, "plan.json", subject_of(model, whole));
 ///     plan.check(model, whole.ranks());

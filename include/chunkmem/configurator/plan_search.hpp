@@ -42,19 +42,19 @@ namespace chunkmem::inline v0 {
 
 namespace configurator {
 
-/// How far a search is.
+/// The progress of a search.
 ///
 ///     effort.tell = [](const search_progress& it) { std::cerr << it.best << " s, at least " << it.bound << " s\n"; };
 struct search_progress {
   std::uint64_t done = 0;  ///< simulated plans
-  std::uint64_t of = 0;    ///< with those that may still be among the best
+  std::uint64_t of = 0;    ///< `done`, and the plans that may still be among the best
   double seconds = 0;
-  double seconds_left = 0;                                ///< if plans to come take as long as those before
+  double seconds_left = 0;                                ///< estimate, if later plans take as long as earlier ones
   double best = std::numeric_limits<double>::infinity();  ///< the step of the best plan that fits, so far [s]
   double bound = 0;                                       ///< no plan is faster [s]; see plan_search_result
 };
 
-/// How a search works.
+/// The options of a search.
 ///
 ///     const plan_search_effort two_cores{.threads = 2};
 struct plan_search_effort {
@@ -63,41 +63,42 @@ struct plan_search_effort {
   placement_effort places{.trials = 24'000, .exact_nodes = 6};
   process_allowance beside{};              ///< of a process, as measured
   pipeline::interruption stop{};           ///< ends the search early, within a simulation too, with the best so far
-  std::uint64_t simulations = UINT64_MAX;  ///< ends it as early as so many plans were simulated
+  std::uint64_t simulations = UINT64_MAX;  ///< ends it once this many plans were simulated
   /// called by one thread at a time, at most five times a second; must not throw
   std::function<void(const search_progress&)> tell{};
 };
 
-/// A plan that fits, and what is known of it.
+/// A plan that fits, with its time and memory.
 ///
 ///     std::cout << found.best.front().time.step << " s\n";
 struct found_plan {
   parallel_plan plan;
   step_seconds time;
-  double bound = 0;  ///< that no placement of it goes below [s]
+  double bound = 0;  ///< a lower bound for all its placements [s]
   memory_proof memory;
-  /// false: a part of its micro-batches was rehearsed, and chunks come and go, so a device may need some chunks more
+  /// false: only a part of its micro-batches was rehearsed, and chunks leave and return: a device may need some more
+  /// chunks
   bool has_exact_memory = true;
 };
 
-/// Plans that were left out for one reason.
+/// Plans that were rejected for one reason.
 ///
 ///     for (const rejected_plans& it : found.rejected) std::cout << it.count << ": " << it.why << '\n';
 struct rejected_plans {
-  std::string why;  ///< what they have in common
+  std::string why;  ///< the common reason
   std::uint64_t count = 0;
   std::string example{};                                     ///< one sentence about the fastest of them
   double seconds = std::numeric_limits<double>::infinity();  ///< of that one, as far as it is known
 };
 
-/// What a search found.
+/// The result of a search.
 ///
 ///     const plan_search_result found = find_plans(whole, shape, {.rows = 512});
 struct plan_search_result {
   std::vector<found_plan> best;          ///< the fastest first
   std::vector<rejected_plans> rejected;  ///< by reason
-  /// No plan takes less [s]: the least of the best plan and of all that were not looked at to their end, by their free
-  /// bound or on the places that were tried. That of the best plan where the search is whole.
+  /// A lower bound of all plans [s]: the least of the best plan and of all plans that were not fully evaluated, by
+  /// their free bound or on the places that were tried. The time of the best plan where the search is whole.
   double bound = 0;
   std::uint64_t plans = 0;  ///< of the space
   std::uint64_t simulated = 0;
@@ -105,7 +106,7 @@ struct plan_search_result {
   bool is_whole = true;  ///< false where it was stopped: there may be faster plans
 };
 
-/// The bytes that come and go in each stage because a device has not room for all that works on it.
+/// The bytes that are copied in each stage because a device has no room for all chunks and leases of its work.
 ///
 ///     const double seconds = latency.of(plan, moved_by(whole, plan, proof)).step;
 ///
@@ -137,12 +138,11 @@ namespace detail {
 /// The work of find_plans: a search that goes on with the plan that may be the fastest.
 ///
 /// A plan enters with its free bound, comes back with its simulated time, and is rehearsed when no other plan can be
-/// faster. So no plan is simulated whose bound is above the times of the best, and no plan is rehearsed that is slower.
-/// Every second turn is for degrees that have no plan yet which fits: their best plan by the bound, of those that
-/// likely fit, is simulated and rehearsed at once. So a search that is stopped has a good plan, and bounds cut off
-/// more.
-/// A plan of six to eight groups of ranks has its places improved before its rehearsal, so it may be faster than it was
-/// simulated. Plans that are not rehearsed have the places of their family alone.
+/// faster. So no plan is simulated whose bound is above the times of the best, and no slower plan is rehearsed. Every
+/// second turn is for degrees without a plan that fits: their best plan by the bound, of those that likely fit, is
+/// simulated and rehearsed immediately. So a search that is stopped has a good plan, and bounds cut off more.
+/// A plan of six to eight groups of ranks has its places improved before its rehearsal, so it may be faster than its
+/// first simulation. Plans that are not rehearsed only have the places of their family.
 class plan_search {
  public:
   plan_search(const cluster& whole, const trained_model& model, const plan_space& space,
@@ -257,8 +257,8 @@ class plan_search {
       plans.push_back(std::move(plan));
     }
   }
-  /// Empty where they cannot be known, as of a device that was not measured at the plan's degree. The plan with equal
-  /// stages is rejected for it.
+  /// The cuts; empty where they are unknown, as for a device that was not measured at the plan's degree. The plan with
+  /// equal stages is then rejected.
   [[nodiscard]] std::vector<std::uint64_t> cuts_of(const device_choice& choice, parallel_plan plan) const
   {
     plan.devices = choice.devices;
@@ -331,7 +331,7 @@ class plan_search {
   {
     return found_.best.size() < effort_.best ? std::numeric_limits<double>::infinity() : found_.best.back().time.step;
   }
-  /// An open plan may be among the best. @pre locked
+  /// Whether an open plan may be among the best. @pre locked
   [[nodiscard]] bool may_go_on()
   {
     const degree* const it = least();
@@ -385,7 +385,7 @@ class plan_search {
   }
   [[nodiscard]] bool is_stopped() { return found_.simulated >= effort_.simulations || effort_.stop.is_wanted(); }
 
-  /// @param dives   rehearse it too, whatever its time   @return   false where the search was stopped meanwhile
+  /// @param dives   rehearse the plan too, whatever its time   @return   false where the search was stopped meanwhile
   [[nodiscard]] bool look_at(open_plan it, bool dives)
   {
     try {
@@ -404,7 +404,7 @@ class plan_search {
     }
   }
 
-  /// The seconds of a plan on its devices, with the least bytes that come and go there.
+  /// The seconds of a plan on its devices, with the least bytes that are copied there.
   [[nodiscard]] double seconds_of(const parallel_plan& plan, const std::vector<least_memory>& memory) const
   {
     std::vector<moved_bytes> moved;
@@ -414,7 +414,7 @@ class plan_search {
     return latency_.of(plan, moved).step;
   }
 
-  /// @return   false where its schedule cannot be
+  /// @return   false where its schedule is impossible
   [[nodiscard]] bool simulate(open_plan& it)
   {
     family& of = families_[it.family];
@@ -437,7 +437,7 @@ class plan_search {
       }
     } catch (const config_error& why) {
       const std::scoped_lock lock{mutex_};
-      reject("the schedule cannot be", it.seconds, plan, why.what());
+      reject("the schedule is impossible", it.seconds, plan, why.what());
       return false;
     }
     const std::scoped_lock lock{mutex_};
@@ -469,7 +469,7 @@ class plan_search {
       plan.devices = devices;
       try {
         (void)improved(plan);
-      } catch (const config_error&) {  // its schedule cannot be
+      } catch (const config_error&) {  // its schedule is impossible
         return places;
       }
       if (std::ranges::find(places, plan.devices) == places.end()) places.push_back(plan.devices);
@@ -488,7 +488,7 @@ class plan_search {
     return improve_places(plan, simulations_of_small, [&](const parallel_plan& it) { return seconds_of(it, memory); });
   }
 
-  /// A plan with the same activations on the same devices was refused: so is this one.
+  /// Whether a plan with the same activations on the same devices was refused: then this one is refused too.
   [[nodiscard]] bool is_refused(const family& of, const parallel_plan& plan, double seconds)
   {
     const std::scoped_lock lock{mutex_};
@@ -537,7 +537,7 @@ class plan_search {
     keep(std::move(fresh));
   }
 
-  /// A device of the plan has not room for all that works there. @param proof   that fits
+  /// Whether a device of the plan has no room for all its chunks and leases. @param proof   one that fits
   [[nodiscard]] bool lacks_room(const parallel_plan& plan, const memory_proof& proof) const
   {
     for (std::uint32_t stage = 0; stage < plan.stages; ++stage)
@@ -546,7 +546,7 @@ class plan_search {
     return false;
   }
 
-  /// Other places may have the bytes that the plan lacks.
+  /// Whether other places may have the bytes that the plan lacks.
   [[nodiscard]] bool may_find_room(const parallel_plan& plan) const
   {
     const auto least = [](const cluster_node& node) { return node.device_bytes; };
@@ -554,7 +554,7 @@ class plan_search {
                                                             std::ranges::max(whole_.nodes, {}, least).device_bytes;
   }
   /// Puts a plan back with the fastest places whose devices have the bytes that its stages need: a stage may need a
-  /// node that has more. @return   there are such places
+  /// larger node. @return   whether there are such places
   [[nodiscard]] bool find_room(const open_plan& it, const planned_work& work)
   {
     parallel_plan plan = plan_of(it);
@@ -656,20 +656,20 @@ class plan_search {
 
 /// Finds the fastest plans of a space that fit a cluster.
 ///
-/// A plan is left out without a simulation only where its free bound is above the times of the best plans, or where its
-/// least bytes are more than the largest device and host have. So the best plans are never cut off. A plan whose
-/// simulated time is good enough is rehearsed: it stays if each of its ranks has the bytes that it needs. Where a
-/// device has not room for all that works there, the bytes that come and go lengthen its runs: the bound and the first
-/// simulation know the least of them. Plans may leave devices idle, see device_choices.
+/// A plan is rejected without a simulation only where its free bound is above the times of the best plans, or where its
+/// least bytes exceed the largest device and host. So the best plans are never cut off. A plan whose simulated time is
+/// good enough is rehearsed: it is kept if each of its ranks has the bytes that it needs. Where a device has no room
+/// for all chunks and leases, copies lengthen its runs: the bound and the first simulation use a lower bound of these
+/// bytes. Plans may leave devices idle, see device_choices.
 ///
 /// The best plans of a whole search do not depend on the number of threads, nor on their speed. Counts of rejected
-/// plans may: threads look at some plans that a single one need not.
+/// plans may: several threads evaluate some plans that a single one skips.
 ///
 ///     plan_search_result found = find_plans(whole, shape, {.rows = 512}, {.threads = 2});
 ///     if (found.best.empty()) std::cerr << found.rejected.front().example << '\n';
 ///
-/// @throws config_error   the cluster or the model cannot be, or no plan divides the devices
-/// Cost: a simulation for each plan that the bound does not leave out, a rehearsal for each that is fast
+/// @throws config_error   the cluster or the model is invalid, or no plan divides the devices
+/// Cost: a simulation for each plan that the bound does not reject, a rehearsal for each fast plan
 /// Source: the search of Pipette (Yim et al. 2024, arXiv 2405.18093), with an exact simulator and an exact memory
 [[nodiscard]] inline plan_search_result find_plans(const cluster& whole, const trained_model& model,
                                                    const plan_space& space, const plan_search_effort& effort = {})

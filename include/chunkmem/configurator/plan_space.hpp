@@ -19,19 +19,19 @@ namespace chunkmem::inline v0 {
 
 namespace configurator {
 
-/// The plans that a search looks at.
+/// The plans of a search.
 ///
 ///     const plan_space space{.rows = 512, .with_tensor = false};
 struct plan_space {
   std::uint64_t rows = 1;                  ///< of a batch, over all replicas
-  bool with_tensor = true;                 ///< ranks may share layers; plans that do cannot be run yet
-  bool with_cuts = true;                   ///< of a profile: stages may have other numbers of layers
-  bool with_zero_0 = false;                ///< replicas may divide nothing; plans that do cannot be trained here
+  bool with_tensor = true;                 ///< ranks may share layers; such plans cannot be run yet
+  bool with_cuts = true;                   ///< with a profile: stages may have different numbers of layers
+  bool with_zero_0 = false;                ///< replicas may divide nothing; such plans cannot be trained here
   std::uint32_t most_parts = 4;            ///< of a stage, for interleaved
   std::vector<schedule_kind> schedules{};  ///< empty: all but two_versions, which trains with older weights
 };
 
-/// Plans with the same degrees and the same micro-batch, and every choice beside these.
+/// Plans with the same degrees and the same micro-batch, and every other choice.
 ///
 ///     for (const plan_family& family : families_of(space, shape, 64))
 ///       for (const parallel_plan& plan : family.plans) ...
@@ -53,7 +53,7 @@ namespace detail {
   return all;
 }
 
-/// Gradients of weights come in a run of their own, and read what the forward run saved.
+/// Whether gradients of weights have a run of their own, which reads the saved activations.
 [[nodiscard]] constexpr bool divides_backward(schedule_kind kind) noexcept
 {
   return kind == schedule_kind::zb_h1 || kind == schedule_kind::zb_h2 || kind == schedule_kind::zb_v;
@@ -82,7 +82,7 @@ namespace detail {
   return all;
 }
 
-/// What a plan can have on top of its schedule: recompute, states on the host, and what replicas divide.
+/// Appends the variants of a schedule: recompute, states on the host, and the stages of ZeRO.
 inline void append_variants(std::vector<parallel_plan>& plans, const parallel_plan& start, const plan_space& space)
 {
   const bool divides = start.replicas > 1;
@@ -102,8 +102,8 @@ inline void append_variants(std::vector<parallel_plan>& plans, const parallel_pl
 
 /// The devices that plans may use: all of them, and fewer, since a slow device or link can cost more than it gives.
 ///
-/// Nodes leave in the order of their speed, the slowest first; of equal nodes so many stay that their number is a power
-/// of two. Of a cluster of at most eight devices any number stays.
+/// Nodes are removed in the order of their speed, the slowest first; of equal nodes a power of two is kept. Of a
+/// cluster of at most eight devices any number is kept.
 ///
 ///     for (const std::vector<std::uint32_t>& devices : device_choices(whole)) std::cout << devices.size() << '\n';
 ///
@@ -140,12 +140,12 @@ inline void append_variants(std::vector<parallel_plan>& plans, const parallel_pl
 /// the host, and ZeRO 1 to 3, or 0 to 3. Ranks that share layers divide the heads. Stages have equal numbers of layers:
 /// find_plans adds other cuts.
 ///
-/// A recomputed part has no schedule that divides backward runs: their second half reads what is not kept.
+/// A recomputed part has no schedule that divides backward runs: their second half reads activations that are not kept.
 ///
 ///     for (const plan_family& family : families_of({.rows = 64}, model, whole.ranks()))
 ///       for (const parallel_plan& plan : family.plans) std::cout << text_of(plan) << '\n';
 ///
-/// @param devices   that have a rank each
+/// @param devices   number of devices, with a rank each
 /// @throws config_error   no rows, or nothing divides the devices
 /// Cost: O(plans), of which there are some ten thousand for 1,024 devices
 [[nodiscard]] inline std::vector<plan_family> families_of(const plan_space& space, const trained_model& model,

@@ -35,7 +35,7 @@ namespace chunkmem::inline v0 {
 
 namespace configurator {
 
-/// The model data of a rank that shares its stage with no replica.
+/// The model data of a rank without replicas.
 template <stream_backend Backend>
 using lone_model = manager<Backend, gradient::separate, placement::update_share>;
 
@@ -58,7 +58,7 @@ using replicated_model = sharded_model<Backend, Ranks, gradient::separate, place
   return {.gradients = plan.zero > 1, .parameters = plan.zero > 2};
 }
 
-/// The optimizer of a trainer without its arithmetic: it has the lists, and an update leaves all as it is.
+/// The optimizer of a trainer without its arithmetic: it has the lists, and an update changes nothing.
 ///
 ///     planned_optimizer sgd{{.state_lists = 1, .state_bytes = 2}};
 ///     m.use(sgd);
@@ -89,17 +89,17 @@ class planned_optimizer {
 
 static_assert(optimizer_kernel<planned_optimizer>);
 
-/// A rank of a plan without its arithmetic: it declares the weights of its stage, takes and gives back the bytes of
-/// each run, reads weights, writes gradients and takes steps of the optimizer, as the trainer of the plan does.
+/// A rank of a plan without its arithmetic: it declares the weights of its stage, leases the bytes of each run, reads
+/// weights, writes gradients and takes steps of the optimizer, as the trainer of the plan does.
 ///
-/// So it needs what the trainer needs, to the byte, and its rehearsal tells how much that is. Weights and gradients
-/// have 16 bits, masters and moments 32. It runs with stage_runner too, on memory that is really there.
+/// So it needs exactly the bytes of the trainer, and its rehearsal finds their number. Weights and gradients have 16
+/// bits, masters and moments 32. It also runs with stage_runner, on real memory.
 ///
 ///     lone_model<backend::simulated> m{memory, {.chunk_bytes = work.chunk}, gradient::separate{}, update_place(plan)};
 ///     planned_rank rank{m, work, stage};
 ///     const memory_requirement need = m.rehearse([&] { rank.take_all(boundaries); });  // bytes of boundary_buffers
 ///
-/// Before each step it looks at the interruption of its work, and throws pipeline::interrupted where this is wanted.
+/// Before each step it polls the interruption of its work, and may throw pipeline::interrupted.
 /// @tparam Model   lone_model or replicated_model   @threads   one caller
 /// Cost: that of an access of the manager for each weight of a run
 template <class Model>
@@ -107,7 +107,7 @@ class planned_rank {
  public:
   using operation = pipeline::operation;
 
-  /// Both outlive this. @param m   nothing is declared yet   @throws usage_error   something is
+  /// Both arguments outlive this. @param m   without declared tensors   @throws usage_error   it has some
   planned_rank(Model& m, const planned_work& work, std::uint32_t stage)
       : m_{m},
         work_{work},
@@ -120,14 +120,14 @@ class planned_rank {
     for (std::uint32_t part = 0; part < work.schedule.part_count(); ++part) {
       if (work.schedule.owners[part] != stage) continue;
       std::vector<tensor<bf16>>& weights = parts_[part];       // none where a part has no weights
-      for (const std::uint64_t elements : work.tensors[part])  // replicas add parts up one by one
+      for (const std::uint64_t elements : work.tensors[part])  // replicas sum parts one by one
         weights.push_back(m.template add<bf16>({elements}, role::parameter, group_id{has_replicas ? part : 0}));
     }
     m.use(optimizer_);
   }
   planned_rank(const planned_rank&) = delete;
 
-  /// Its whole list of steps, without other stages: for a rehearsal. @param boundaries   of the stage
+  /// Runs its whole list of steps, without other stages: for a rehearsal. @param boundaries   of the stage
   void take_all(bytes boundaries)
   {
     const auto between = m_.lease(tier::device, std::max(boundaries, bytes{1}));
@@ -135,7 +135,7 @@ class planned_rank {
     for (const operation& step : work_.schedule.stages[stage_]) take(step);
     end();
   }
-  /// The first weights. On memory that the calling thread can write.
+  /// Writes the initial weights, in memory that the calling thread can write.
   void fill()
   {
     for (const auto& [part, weights] : parts_)
@@ -152,7 +152,7 @@ class planned_rank {
   }
   void end() { scope_.reset(); }
 
-  // As stage_runner calls it.
+  // Called by stage_runner.
 
   template <class Run>
   void forward(const Run& run)
@@ -211,7 +211,7 @@ class planned_rank {
     release(inputs_, step);
     if (makes_gradients) release(saved_, step);
   }
-  /// What the gradient of the input has read stays for it.
+  /// Bytes that the gradient of the input has read stay for this run.
   void run_backward_weight(const operation& step)
   {
     during(pass::backward, step);
@@ -221,8 +221,8 @@ class planned_rank {
     }
     release(saved_, step);
   }
-  /// The step of a batch is taken when the last part's update comes: at the end of its iteration, or at the begin of
-  /// the next one where that still reads the version before.
+  /// Takes the step of a batch at the last part's update: at the end of its iteration, or at the begin of the next one
+  /// where that still reads the version before.
   void take_step()
   {
     if (++updated_ < parts_.size()) return;

@@ -23,7 +23,7 @@ namespace chunkmem::inline v0 {
 
 namespace configurator {
 
-/// What the ranks of a plan run and keep: the order of runs, the tensors of each part, and the bytes of its runs.
+/// The work of the ranks of a plan: the order of runs, the tensors of each part, and the bytes of its runs.
 ///
 ///     const planned_work work = work_of(shape, plan, latency.typical_seconds(plan));
 ///     const std::vector<std::uint64_t>& of_first_part = work.tensors[0];
@@ -31,16 +31,16 @@ struct planned_work {
   parallel_plan plan;
   pipeline::schedule schedule;
   std::vector<std::vector<std::uint64_t>> tensors;  ///< elements of each weight, by part
-  /// by part: inputs, and what runs save and work with; model data is in chunks, and counts nothing here
+  /// by part: inputs, saved activations and working memory; without model data, which lies in chunks
   std::vector<pipeline::part_memory> parts;
-  bytes chunk{};  ///< of model data
-  /// by stage: what a rank holds on its device beside all of this, from the begin to the end: of weights and gradients
-  /// of 4 bytes those that chunks have not, which have 2 of each and masters
+  bytes chunk{};  ///< size of a chunk
+  /// by stage: other bytes that a rank holds on its device all the time: those of weights and gradients of 4 bytes that
+  /// chunks do not have, which hold 2 bytes of each, and masters
   std::vector<bytes> beside{};
-  trainer_traits trainer{};       ///< whose optimizer has the states
-  pipeline::interruption stop{};  ///< ranks look at it before each step
+  trainer_traits trainer{};       ///< its optimizer has the states
+  pipeline::interruption stop{};  ///< ranks poll it before each step
 
-  /// Of the boundaries between parts, as boundary_buffers wants them.
+  /// The sizes of the boundaries between parts, for boundary_buffers.
   [[nodiscard]] std::vector<bytes> inputs() const
   {
     std::vector<bytes> all;
@@ -49,8 +49,8 @@ struct planned_work {
   }
 };
 
-/// The size of a plan's chunks: as large as the weights of a layer that there are most of, so that few chunks have
-/// gaps; and so that replicas divide a chunk into whole blocks.
+/// The size of a plan's chunks: the size of the weights of the most common layer, so that few chunks have gaps, and a
+/// size that replicas divide into whole blocks.
 ///
 ///     const bytes chunk = planned_chunk(tensors_of_parts(shape, plan), plan.replicas);
 ///
@@ -67,8 +67,8 @@ struct planned_work {
 
 namespace detail {
 
-/// Of weights and gradients of 4 bytes those that chunks have not. These have 2 of each number, and masters of 4, which
-/// a trainer with such weights does without.
+/// The bytes of weights and gradients of 4 bytes that chunks do not have. Chunks have 2 bytes of each number, and
+/// masters of 4, which a trainer with such weights does not have.
 [[nodiscard]] inline bytes beside_chunks(const trainer_traits& trainer, const parallel_plan& plan,
                                          std::uint64_t parameters)
 {
@@ -84,7 +84,7 @@ namespace detail {
 
 }  // namespace detail
 
-/// Micro-batches that are enough to find the memory of a rank: a beginning, a part that repeats, and an end.
+/// Number of micro-batches that is enough to find the memory of a rank: a beginning, a period, and an end.
 ///
 ///     plan.micro_batches = std::min(plan.micro_batches, few_micro_batches(plan.stages));
 [[nodiscard]] constexpr std::uint32_t few_micro_batches(std::uint32_t stages) noexcept
@@ -92,7 +92,7 @@ namespace detail {
   return 6 * stages + 2;
 }
 
-/// Micro-batches that a rehearsal has at most: it takes a few seconds for these. Cost: O(tensors)
+/// The most micro-batches of a rehearsal, which takes a few seconds for them. Cost: O(tensors)
 [[nodiscard]] inline std::uint32_t most_rehearsed(const trained_model& model, const parallel_plan& plan)
 {
   constexpr std::size_t reads = std::size_t{1} << 17;  // of weights in all micro-batches
@@ -101,14 +101,14 @@ namespace detail {
   return static_cast<std::uint32_t>(reads / std::max(tensors, std::size_t{1}));
 }
 
-/// The plan with as many micro-batches as a rehearsal takes a second for: all of a small model. More of them repeat the
-/// same steps, with the same leases and chunks. Of gpipe, zb-v and 2bw all stay: their number counts there.
+/// The plan with as many micro-batches as a rehearsal takes a second for: all of a small model. Further ones repeat the
+/// same steps, with the same leases and chunks. With gpipe, zb-v and 2bw all are kept, since their number matters.
 ///
 ///     const parallel_plan rehearsed = with_few_micro_batches(plan, model);
 ///     const memory_proof proof = prove_memory(whole, work_of(model, rehearsed, seconds));
 ///
-/// A device with room for all chunks and leases is proven so. On a smaller one the chunks that stay may change from one
-/// micro-batch to the next, for long: a plan with more of them may need some chunks more there.
+/// This proves a device with room for all chunks and leases. On a smaller one the resident chunks may change from one
+/// micro-batch to the next for a long time: a plan with more micro-batches may need some more chunks there.
 /// @throws config_error   all of them stay, and are more than most_rehearsed   Cost: O(tensors)
 [[nodiscard]] inline parallel_plan with_few_micro_batches(parallel_plan plan, const trained_model& model)
 {
@@ -134,9 +134,9 @@ namespace detail {
 /// @param seconds   of a run, for the schedule
 /// @param batches   of the schedule
 /// @param stop      for the schedule, and for ranks
-/// @throws config_error            no such shape, or a schedule that cannot be
-/// @throws size_overflow           bytes that 64 bits do not count
-/// @throws pipeline::interrupted   the caller wants this
+/// @throws config_error            no such shape, or an impossible schedule
+/// @throws size_overflow           bytes beyond 64 bits
+/// @throws pipeline::interrupted   the caller stops it
 /// Cost: O(steps of the schedule + tensors)
 [[nodiscard]] inline planned_work work_of(const trained_model& model, const parallel_plan& plan,
                                           const pipeline::pass_seconds& seconds, std::uint32_t batches = 1,

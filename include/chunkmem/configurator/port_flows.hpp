@@ -15,7 +15,7 @@ namespace chunkmem::inline v0 {
 
 namespace configurator {
 
-/// Flows between nodes at the same time, and the part of a link that one of them has.
+/// Concurrent flows between nodes, and the part of a link that each of them has.
 ///
 /// Flows that leave a node for other nodes share its port, and so do those that come: each has an equal part. Flows
 /// inside a node share its links where these are `shared`. A flow is never faster than its link, and a lone one has all
@@ -26,7 +26,7 @@ namespace configurator {
 ///     ring.add(1, 0);
 ///     const double seconds = ring.part_of(0, 1).seconds(size);
 ///
-/// Ranks that gather weights, or add gradients up, are such flows too:
+/// Ranks that gather weights, or sum gradients, are such flows too:
 ///
 ///     port_flows sums{whole};
 ///     sums.add(nodes_of_ranks, sum_route::direct);
@@ -48,8 +48,8 @@ class port_flows {
       ++nodes_[to].come;
     }
   }
-  /// The flows of ranks that gather or add up. A rank that sends to all others sends to one at a time: one flow leaves
-  /// it, and one comes to it. Both cross the port of its node where a rank is on another node.
+  /// Adds the flows of ranks that gather or sum. A rank that sends to all others sends to one at a time: one flow
+  /// leaves it, and one comes to it. Both cross the port of its node where a rank is on another node.
   /// @param ranks   their nodes, in the order of a ring; fewer than two have no flow   @pre all are nodes
   void add(std::span<const std::uint32_t> ranks, sum_route route)
   {
@@ -81,7 +81,7 @@ class port_flows {
     if (in > 0) share(in, nodes_[to].come);
     return link;
   }
-  /// The time in which ranks gather `size` bytes of equal shares, or add them up: half of an all-reduce [s].
+  /// The time in which ranks gather `size` bytes of equal shards, or sum them: half of an all-reduce [s].
   /// @param ranks   as `add` takes them; fewer than two take no time   @pre their flows were added
   [[nodiscard]] double gather_seconds(std::span<const std::uint32_t> ranks, double size, sum_route route) const
   {
@@ -105,8 +105,8 @@ class port_flows {
       slowest = std::max(slowest, part_of(ranks[rank], ranks[(rank + 1) % ranks.size()]).seconds(share));
     return (static_cast<double>(ranks.size()) - 1) * slowest;
   }
-  /// Each rank sends a share to every other rank at once. Messages that leave a rank share its way, as do those that
-  /// come to it. They take as long as if one were sent after the other.
+  /// Each rank sends a shard to all other ranks concurrently. Messages that leave a rank share its link, as do those
+  /// that come to it. They take as long as if they were sent one after the other.
   [[nodiscard]] double to_all(std::span<const std::uint32_t> ranks, double share) const
   {
     double longest = 0;

@@ -13,7 +13,7 @@ namespace chunkmem::inline v0 {
 
 namespace configurator {
 
-/// The chain of a profile's parts, for planners of activations: a micro-batch of so many rows on a kind of device.
+/// The chain of a profile's parts, for planners of activations: a micro-batch of `rows` rows on a kind of device.
 ///
 /// A part's backward run reads its input, and takes the gradient of its output.
 ///

@@ -54,7 +54,7 @@ inline constexpr workload::json_limits profile_limits{
   return {tensor, rows};
 }
 
-/// A list with a number for each part. @throws format_error   it is not there, or has others
+/// A list with a number for each part. @throws format_error   it is missing, or has another length
 template <class Numbers>
 [[nodiscard]] Numbers of_each_part(const workload::json_fields& fields, const std::string& key, Numbers numbers,
                                    std::size_t parts)
@@ -161,9 +161,9 @@ template <class Numbers>
 /// - `sizes`: by degree and rows of the micro-batch, as "2 x 8", the bytes `saved`, `boundary` and `transient`
 /// - `times`: by kind of device and the same, the seconds `forward`, `backward_input` and `backward_weight`; or
 ///   `backward` for both together; each gradient has a half
-/// - perhaps `tie`: `first_part`, `last_part` and `elements`
+/// - optionally `tie`: `first_part`, `last_part` and `elements`
 ///
-/// `profile_text` writes one.
+/// `profile_text` writes such a text.
 ///
 ///     const trained_model model{parse_profile(text, "profile.json")};
 ///
@@ -192,7 +192,7 @@ template <class Numbers>
 ///     std::ofstream{path} << profile_text(profile, "measured on 2 nodes");
 ///
 /// @param source   the origin of its numbers, in words
-/// @throws config_error   the profile cannot be, or there is no source
+/// @throws config_error   the profile is invalid, or there is no source
 /// Cost: O(numbers of the profile)
 [[nodiscard]] inline std::string profile_text(const model_profile& profile, std::string_view source)
 {

@@ -45,7 +45,7 @@ struct measured_run {
   double seconds = 0;
 };
 
-/// The members of a profile that no iteration tells.
+/// The members of a profile that are not measured.
 ///
 ///     const profile_description described{.name = "gpt", .kind = "node-0", .rows = 4};
 struct profile_description {
@@ -85,7 +85,7 @@ class recorded_sizes {
         backward_[run.part] = std::min(backward_[run.part], run.begin);
       else if (run.begin > backward_[run.part])
         throw config_error{error_text{} << "chunkmem: part " << run.part
-                                        << " of a profile ran forward again behind its backward run (measure an "
+                                        << " of a profile ran forward again after its backward run (measure an "
                                            "iteration that runs each layer forward once)"};
     }
     for (std::uint32_t access = 0; access < record.size(); ++access) look_at(access, all);
@@ -99,7 +99,7 @@ class recorded_sizes {
     const measured_run* by = nullptr;
     std::uint64_t size = 0;
     std::uint32_t begin = 0;
-    std::uint32_t last = 0;  ///< access behind its last use
+    std::uint32_t last = 0;  ///< access after its last use
     bool is_passed_on = false;
     bool is_kept = false;
   };
@@ -131,7 +131,7 @@ class recorded_sizes {
                               made_bytes{.by = run, .size = found->second.size, .begin = access, .last = access + 1});
     }
   }
-  /// Another run overwrites all: nobody needs the values of the run before.
+  /// Whether a run overwrites all values of the run before.
   static bool makes_anew(const made_bytes& life, const measured_run& run, entry_kind kind)
   {
     return life.by != &run && access_of(kind) == access::write;
@@ -189,7 +189,7 @@ class recorded_sizes {
 
 }  // namespace detail
 
-/// Makes a profile of the iterations of a trainer, on one rank.
+/// Measures the iterations of a trainer on one rank, and makes a profile.
 ///
 ///     profile_meter meter{m, layers};
 ///     for (int step = 0; step < 5; ++step) {
@@ -206,15 +206,15 @@ class recorded_sizes {
 ///     const model_profile found = meter.profile({.name = "mine", .kind = "node-0", .rows = 8}, parts);
 ///
 /// Seconds are those of the manager's backend, without waits of the calling thread for copies. A part may run several
-/// times in a micro-batch. Its seconds are a mean over the micro-batches of an iteration, and of all iterations the
-/// shortest: the first ones touch memory for the first time.
+/// times in a micro-batch. Its seconds are the mean over the micro-batches of an iteration, and the least over all
+/// iterations: the first ones touch memory for the first time.
 ///
 /// Bytes are those of the last iteration, by its record, in the runs of the first micro-batch. Weights are parameters
-/// and frozen tensors that the part uses. Of other bytes count tensors of the role `activation`, and leases on the
-/// device. Those that a forward run makes are
+/// and frozen tensors that the part uses. Other bytes are tensors with the role `activation`, and leases on the device.
+/// Those that a forward run makes are
 /// - the boundary, if another part uses them forward, or if a lease ends between the two runs of the part;
 /// - saved, if the backward run has them;
-/// - else transient, as are those that end in a backward run. The most at once count.
+/// - else transient, as are those that end in a backward run. The peak of these counts.
 /// A gradient that goes from one part to another is none of these.
 ///
 /// Cost: a report of the manager for each run. `profile` is O(entries of the record + tensors)
@@ -256,7 +256,7 @@ class profile_meter {
   /// @pre part < parts
   [[nodiscard]] running during(std::size_t part, profiled_run run) { return running{*this, part, run}; }
 
-  /// Behind each iteration. An iteration that was left by an exception has none, and is not measured.
+  /// Call this after each iteration, except one that was left by an exception, which is not measured.
   /// @param name   of the iteration   @throws config_error   there was no such iteration, or it has fewer accesses
   void end_iteration(std::string_view name = "train")
   {
@@ -281,7 +281,7 @@ class profile_meter {
 
   /// The profile of all iterations so far. @pre no iteration began since the last end_iteration
   /// @throws config_error   a part has no forward or no backward run, or runs forward again; a weight that more than
-  ///   two parts use, or a second one that two parts use; a profile that cannot be
+  ///   two parts use, or a second one that two parts use; an invalid profile
   [[nodiscard]] model_profile profile(const profile_description& of, std::vector<profiled_part> parts)
   {
     if (iterations_ == 0) throw config_error{"a profile of no iteration (run some, and end each by end_iteration)"};
@@ -349,7 +349,7 @@ class profile_meter {
 ///     model_profile both = of_one_row;
 ///     add_measurements(both, of_eight_rows);
 ///
-/// @throws config_error   parts or weights differ, or something was measured in both; `to` is as before
+/// @throws config_error   parts or weights differ, or both have a measurement of the same conditions; `to` is unchanged
 inline void add_measurements(model_profile& to, const model_profile& of)
 {
   model_profile sum = to;

@@ -19,10 +19,10 @@ namespace chunkmem::inline v0 {
 
 namespace configurator {
 
-/// Groups of ranks of which every order is tried.
+/// The most groups of ranks for which every order is tried.
 inline constexpr std::uint32_t all_tried = 5;
 
-/// The ways to place the ranks of a plan. Ranks that share layers are a group, on devices that follow each other.
+/// The ways to place the ranks of a plan. Ranks that share layers are a group, on consecutive devices.
 ///
 ///     const group_places places{whole, plan, parts_of(shape, plan)};
 ///     for (const std::vector<std::uint32_t>& devices : places.promising({.trials = 20'000})) {
@@ -55,9 +55,9 @@ class group_places {
         if (from != to) links_(from, to) = slowest_link(from, to);
   }
 
-  /// The ways that are worth a simulation. Few groups have every order. Others have three: stages of a pipeline near to
-  /// each other, replicas of a stage near to each other, and the best one of `place_ranks`. Where speeds differ, two
-  /// more have groups of like speed in one pipeline, and in one stage. Equal devices with equal links have one order.
+  /// The ways that are worth a simulation. For few groups, every order. Else three: stages of a pipeline near to each
+  /// other, replicas of a stage near to each other, and the best one of `place_ranks`. Where speeds differ, two more
+  /// have groups of similar speed in one pipeline, and in one stage. Equal devices with equal links have one order.
   /// Cost: that of place_ranks for as many nodes as there are groups
   [[nodiscard]] std::vector<devices_type> promising(const placement_effort& effort) const
   {
@@ -98,7 +98,7 @@ class group_places {
         devices.push_back(devices_[group_of[rank] * tensor_ + member]);
     return devices;
   }
-  /// Groups that follow each other become replicas of a stage.
+  /// Makes consecutive groups replicas of a stage.
   [[nodiscard]] rank_placement replicas_near(const rank_placement& groups_in_order) const
   {
     rank_placement order(groups());
@@ -106,7 +106,7 @@ class group_places {
       order[rank] = groups_in_order[rank % transfers_.stages * transfers_.replicas + rank / transfers_.stages];
     return order;
   }
-  /// The fastest first. A group is as fast as its slowest device.
+  /// Sorts groups, the fastest first. A group is as fast as its slowest device.
   [[nodiscard]] rank_placement by_speed(rank_placement order) const
   {
     const auto flops = [&](std::uint32_t group) {
@@ -182,7 +182,7 @@ template <class Cost>
   return best;
 }
 
-/// The seconds of the slowest places that are found by the clock of `seconds(plan)`. Few groups have every order tried.
+/// The seconds of the slowest places that a search by `seconds(plan)` finds. For few groups, every order is tried.
 ///
 ///     const double worst = slowest_places(places, plan, 200, [&](const auto& it) { return latency.of(it).step; });
 ///

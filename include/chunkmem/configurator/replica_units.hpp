@@ -14,7 +14,7 @@ namespace chunkmem::inline v0 {
 
 namespace configurator {
 
-/// The units in which replicas add gradients up and gather weights, of 16 bits each.
+/// The units in which replicas sum gradients and gather weights, of 16 bits each.
 ///
 ///     const replica_units units = replica_units_of(work.tensors[0], work.chunk, plan.replicas);
 ///     const double seconds = units.count * seconds_of_a_sum(units.size / units.count);
@@ -30,7 +30,7 @@ struct replica_units {
 ///
 /// @param tensors   elements of each
 /// @throws config_error    replicas cannot divide a chunk
-/// @throws size_overflow   bytes that 64 bits do not count
+/// @throws size_overflow   bytes beyond 64 bits
 /// Cost: that of the layout
 [[nodiscard]] inline replica_units replica_units_of(std::span<const std::uint64_t> tensors, bytes chunk,
                                                     std::uint32_t replicas)

@@ -24,7 +24,7 @@ namespace configurator {
 ///     const cut_stage front{.first = 0, .end = 17, .machines = 3};
 struct cut_stage {
   std::size_t first = 0;
-  std::size_t end = 0;  ///< the unit behind its last one
+  std::size_t end = 0;  ///< the unit after its last one
   std::uint32_t machines = 1;
   std::uint32_t machines_before = 0;  ///< of the stages before: machines are numbered in their order
 
@@ -51,7 +51,7 @@ struct chain_cuts {
 /// Cuts a chain so that its slowest stage is as fast as any cut makes it, over all machines.
 ///
 /// A dynamic program over the units and machines so far: exact for every `seconds`. Of equal cuts, one with short first
-/// stages is found. A stage that cannot be takes infinite seconds; where every cut has one, no stages are found.
+/// stages is found. An impossible stage takes infinite seconds; where every cut has one, no stages are found.
 ///
 ///     const chain_cuts straight = cut_chain(40, 4, false, seconds);  // 4 stages of one machine each
 ///
@@ -99,7 +99,7 @@ template <class Seconds>
 ///     const streamed_stages seconds{profile, {.kind = "titan x", .bytes_per_second = 1e9}};
 struct streamed_machines {
   std::string_view kind;        ///< of device
-  double bytes_per_second = 0;  ///< of a machine's link, for what leaves and what comes together
+  double bytes_per_second = 0;  ///< of a machine's link, for both directions together
   std::uint64_t rows = 1;       ///< of a micro-batch
   std::uint32_t weight_bytes = 4;
 };
@@ -107,9 +107,9 @@ struct streamed_machines {
 /// The seconds of a stage for a micro-batch, in a pipeline that never waits: the longest of its work, its input and its
 /// output.
 ///
-/// Machines of a stage take one micro-batch after the other, so all three are divided by their number. A link carries
-/// what leaves and what comes one after the other. So a boundary counts twice: as an activation and as its gradient.
-/// The gradients of a micro-batch are added up at once, by a ring, under no run: 4 (m - 1) / m times the weights.
+/// Machines of a stage take micro-batches in turn, so all three are divided by their number. A link carries one
+/// direction at a time. So a boundary counts twice: as an activation and as its gradient. The gradients of a
+/// micro-batch are summed immediately, by a ring, without overlap with runs: 4 (m - 1) / m times the weights.
 ///
 ///     const chain_cuts found = cut_chain(profile.parts.size(), 4, true, streamed_stages{profile, machines});
 ///
@@ -148,17 +148,17 @@ class streamed_stages {
   streamed_machines machines_;
   std::vector<double> work_;        // of the parts before [s]
   std::vector<double> weights_;     // of the parts before [B]
-  std::vector<double> boundaries_;  // behind the parts before [B]
+  std::vector<double> boundaries_;  // after the parts before [B]
 };
 
-/// The cuts by which the slowest stage of a plan computes as fast as any cuts let it: each stage on its own devices.
-/// Transfers and sums are not looked at; step_latency does.
+/// The cuts with the fastest slowest stage of a plan, each stage on its own devices. Only computing counts;
+/// step_latency adds transfers and sums.
 ///
 ///     plan.cuts = balanced_cuts(whole, model, plan);
 ///     seconds = std::min(seconds, latency.of(plan).step);
 ///
 /// @param plan   with devices, and one part for each stage
-/// @throws config_error   the plan cannot be, or a stage has several parts
+/// @throws config_error   the plan is invalid, or a stage has several parts
 /// Cost: O(layers^2 stages + layers ranks)
 [[nodiscard]] inline std::vector<std::uint64_t> balanced_cuts(const cluster& whole, const trained_model& model,
                                                               parallel_plan plan)

@@ -16,7 +16,7 @@ namespace chunkmem::inline v0 {
 
 namespace configurator {
 
-/// After so many micro-batches a simulated pipeline does the same again, so many seconds later.
+/// The period of a simulated pipeline: its steps repeat after this many micro-batches and seconds.
 ///
 ///     if (const auto period = steady_period_of(plan, times, 1)) seconds += repeats * period->seconds;
 struct steady_period {
@@ -24,8 +24,7 @@ struct steady_period {
   double seconds = 0;
 };
 
-/// The micro-batches between two steps that wait for each other, at most, in any schedule of so many stages whose
-/// micro-batches repeat.
+/// The most micro-batches between two steps that wait for each other, in any periodic schedule of this many stages.
 ///
 ///     const bool can_repeat = period->micro_batches <= steady_depth(plan.stage_count());
 [[nodiscard]] constexpr std::uint32_t steady_depth(std::uint32_t stages) noexcept
@@ -33,7 +32,7 @@ struct steady_period {
   return 4 * stages + 4;
 }
 
-/// The micro-batches of a batch that steady_period_of needs: a beginning, those that it looks at, and an end.
+/// The micro-batches of a batch that steady_period_of needs: a beginning, the window, and an end.
 ///
 ///     const pipeline::pipeline_shape shape{.stages = 4, .micro_batches = steady_window(4)};
 [[nodiscard]] constexpr std::uint32_t steady_window(std::uint32_t stages) noexcept
@@ -64,7 +63,7 @@ class steady_steps {
       }
   }
 
-  /// Every step comes again after `period` micro-batches and the same seconds. @pre period <= depth
+  /// The seconds after which every step repeats with this period, if it does. @pre period <= depth
   [[nodiscard]] std::optional<double> seconds_after(std::uint32_t period) const
   {
     std::optional<double> seconds;
@@ -92,8 +91,8 @@ class steady_steps {
 /// The shortest period of all steps in the middle of each batch.
 ///
 /// The times of a step follow from those of steps that are at most steady_depth micro-batches away. So where all steps
-/// of so many micro-batches repeat, all later ones do, until the order of the schedule changes. A batch with a whole
-/// number of periods more takes that number of `seconds` longer.
+/// of this many micro-batches repeat, all later ones do, until the order of the schedule changes. A batch with n more
+/// periods takes n times `seconds` longer.
 ///
 ///     const auto period = steady_period_of(plan, times, 1);
 ///     if (period) seconds += repeats * period->seconds;
@@ -101,7 +100,7 @@ class steady_steps {
 /// @param times   of all steps
 /// @param unit    micro-batches that the order of steps repeats in
 /// @pre   batches of steady_window micro-batches or more
-/// @return   nothing where they do not repeat yet
+/// @return   nothing where the steps do not repeat yet
 /// Cost: O(steps), and O(stages) times those of the window
 [[nodiscard]] inline std::optional<steady_period> steady_period_of(const pipeline::schedule& plan,
                                                                    const pipeline::pipeline_times& times,

@@ -32,19 +32,19 @@ namespace chunkmem::inline v0 {
 
 namespace configurator {
 
-/// The seconds of a batch under a plan, and what they are made of.
+/// The seconds of a batch under a plan, and their parts.
 ///
 ///     const step_seconds found = step_latency{whole, shape}.of(plan);
 ///     const double tokens_per_second = static_cast<double>(plan.rows() * shape.sequence) / found.step;
 struct step_seconds {
   double step = 0;     ///< from batch to batch, where batches follow each other
   double runs = 0;     ///< of the busiest stage, with gathers of ZeRO 3: no order of runs is faster
-  double sums = 0;     ///< behind the last run: of gradients, and gathers of ZeRO 1 and 2; of the slowest stage
+  double sums = 0;     ///< after the last run: of gradients, and gathers of ZeRO 1 and 2; of the slowest stage
   double updates = 0;  ///< of the slowest stage
   std::vector<double> pipelines{};  ///< by replica: the step if all replicas were like it
 };
 
-/// Model data that a rank moves because its device has not room for all of it.
+/// Model data that a rank moves because its device has no room for all of it.
 ///
 ///     const moved_bytes excess{.each_run = 2_GiB};
 struct moved_bytes {
@@ -56,8 +56,7 @@ struct moved_bytes {
   [[nodiscard]] bool operator==(const moved_bytes&) const = default;
 };
 
-/// Steps that one simulation takes at most, some two million of all stages. Orders of zb-v are searched for, which
-/// takes longer: of these an eighth.
+/// The most steps of one simulation, some two million of all stages. For zb-v, whose orders are searched, an eighth.
 inline constexpr std::uint64_t most_simulated_steps = std::uint64_t{1} << 21;
 
 namespace detail {
@@ -113,7 +112,7 @@ class batch_simulation {
     it.micro_batches = micro_batches;
     return schedule_steps(it, flows() ? 4 : 1) <= most_steps();
   }
-  /// Batches that follow each other take as long as what two more of them add.
+  /// The time of one of many consecutive batches is half of the time that two more add.
   [[nodiscard]] simulated simulate(std::uint32_t micro_batches, const pipeline::pipeline_costs& costs, bool keep_steps)
   {
     simulated it{.plan = &schedule(micro_batches, flows() ? 4 : 1)};
@@ -146,28 +145,27 @@ class batch_simulation {
 ///     const step_latency latency{whole, shape};
 ///     for (const parallel_plan& it : plans) fastest = std::min(fastest, latency.of(it).step);
 ///
-/// - A stage is as fast as its slowest rank. Ranks that share layers add activations up in a ring, twice for each layer
-///   on the way forward and on the way back. Where times were measured with these sums, the rule of model_profile
-///   holds.
+/// - A stage is as fast as its slowest rank. Ranks that share layers sum activations in a ring, twice for each layer in
+///   the forward and in the backward run. Where times were measured with these sums, the rule of model_profile holds.
 /// - A transfer between stages takes the slowest of the links between their ranks, latency included, in the direction
 ///   in which it goes. A link carries one transfer at a time in each direction. So the round trips of 1F1B count, which
 ///   closed forms leave out.
 /// - Flows at the same time share ports and links as port_flows says: the sums of all stages, those of all ranks that
 ///   share layers, and the transfers of one boundary in one direction over all replicas.
-/// - Replicas of a stage add gradients up over their real links, in a ring in the order of replicas or directly, as the
-///   trainer does: with ZeRO 0 and 1 behind the last run, with 2 and 3 in each micro-batch, under its runs. Where a
-///   trainer hides sums, those of ZeRO 0 and 1 run under the last backward run, but for those of the last layer. With
-///   ZeRO 0 each stage adds up all gradients at once. Behind an update weights are gathered once with 1 and 2. With
-///   ZeRO 3 each part gathers its weights in its first run of a batch, each unit under the arithmetic of the unit
-///   before. Units without room are gathered again for each run, under the run before. Sums and gathers move whole
-///   units, one after the other.
-/// - Copies of a tied table on the first and the last stage add their gradients up before an update, each replica the
-///   share that it updates.
+/// - Replicas of a stage sum gradients over their real links, in a ring in the order of replicas or directly, as the
+///   trainer does: with ZeRO 0 and 1 after the last run, with 2 and 3 in each micro-batch, overlapped with its runs.
+///   Where a trainer hides sums, those of ZeRO 0 and 1 overlap the last backward run, except those of the last layer.
+///   With ZeRO 0 each stage sums all gradients together. After an update weights are gathered once with 1 and 2. With
+///   ZeRO 3 each part gathers its weights in its first run of a batch, each unit overlapped with the arithmetic of the
+///   unit before. Units without room are gathered again for each run, during the run before. Sums and gathers move
+///   whole units, one after the other.
+/// - The gradients of copies of a tied table on the first and the last stage are summed before an update, in each
+///   replica the shard that it updates.
 /// - Updates take as much of Adam's time as they move of its bytes. Those of states on the host take the longest of
 ///   three: copies of gradients to the host, updates in its memory, which all ranks of a node share, and copies of
 ///   weights back.
 /// - Messages take the arithmetic of a device, as `cluster_node::message_work` says: sends and receives of each run,
-///   sums and gathers. Under runs they make the runs longer. Sums behind the last run take the longer of both times.
+///   sums and gathers. During runs they make the runs longer. Sums after the last run take the longer of both times.
 /// - With two versions, sums and updates run aside, in the slack. Gathers of ZeRO 3 take the stage's time.
 ///
 /// The batch takes as long as its slowest pipeline. Of a batch with many micro-batches fewer are simulated, where all
@@ -176,8 +174,8 @@ class batch_simulation {
 /// Source: the idea of Pipette (Yim et al. 2024, arXiv 2405.18093), whose formula is replaced by the simulator.
 class step_latency {
  public:
-  /// @param whole   outlives this   @param stop   each simulation looks at it
-  /// @throws config_error   the cluster cannot be
+  /// @param whole   outlives this   @param stop   each simulation polls it
+  /// @throws config_error   the cluster is invalid
   step_latency(const cluster& whole, const trained_model& model, pipeline::interruption stop = {})
       : whole_{whole}, model_{model}, node_of_{whole.nodes_of_ranks()}, lone_{whole}, stop_{std::move(stop)}
   {
@@ -188,10 +186,10 @@ class step_latency {
     });
   }
 
-  /// @param moved   by stage, where its device has not room for all that works there; empty: nothing moves
-  /// @throws config_error   the plan cannot be, on this cluster or with this model; or it has more steps than can be
+  /// @param moved   by stage, where its device has no room for all chunks and leases; empty: nothing moves
+  /// @throws config_error   the plan is invalid, on this cluster or with this model; or it has more steps than can be
   ///   simulated, and they do not repeat
-  /// @throws pipeline::interrupted   the caller wants this
+  /// @throws pipeline::interrupted   the caller stops it
   [[nodiscard]] step_seconds of(const parallel_plan& plan, const std::vector<moved_bytes>& moved = {}) const
   {
     plan.check(model_, static_cast<std::uint32_t>(node_of_.size()));
@@ -221,7 +219,7 @@ class step_latency {
     return found;
   }
 
-  /// The costs of one pipeline of a plan, for simulations of other schedules. @param replica   whose
+  /// The costs of one pipeline of a plan, for simulations of other schedules. @param replica   number of the pipeline
   [[nodiscard]] pipeline::pipeline_costs costs(const parallel_plan& plan, std::uint32_t replica = 0) const
   {
     plan.check(model_, static_cast<std::uint32_t>(node_of_.size()));
@@ -248,7 +246,7 @@ class step_latency {
     double work = 0;      // of the device's arithmetic for the messages of one of them
     double units = 1;     // that both move
     double update = 0;    // with the sums of a step
-    double bringing = 0;  // of what each run has to bring
+    double bringing = 0;  // of the bytes that each run has to load
   };
 
   [[nodiscard]] const cluster_node& node(std::uint32_t device) const { return whole_.nodes[node_of_[device]]; }
@@ -266,7 +264,7 @@ class step_latency {
   {
     return flows.gather_seconds(nodes_of(devices), size, model_.trainer.sums);
   }
-  /// The same of one unit after the other, of so many bytes for each of their 16 bits.
+  /// The same for units one after the other, whose bytes are multiplied by `wider`.
   [[nodiscard]] double half_reduce(const std::vector<std::uint32_t>& devices, const replica_units& units, double wider,
                                    const port_flows& flows) const
   {
@@ -310,7 +308,7 @@ class step_latency {
     return flows;
   }
 
-  /// The arithmetic that a device loses to the same messages; of the slowest of them.
+  /// The arithmetic time that the slowest device loses to the same messages.
   [[nodiscard]] double half_reduce_work(const std::vector<std::uint32_t>& devices, const replica_units& units) const
   {
     if (devices.size() < 2 || units.count == 0) return 0;
@@ -389,7 +387,7 @@ class step_latency {
         plan.zero > 1 ? std::max(runs.backward_weight + shared.work, shared.half) : runs.backward_weight;
     costs.recompute = std::max(runs.forward, shared.bringing);
     if (plan.zero == 3 && shared.gather > 0) {
-      // Unit by unit: no arithmetic before the first unit has come, and that of the last unit follows the last gather.
+      // Unit by unit: no arithmetic before the first unit has arrived, and the last unit's follows the last gather.
       const double coming = std::max(shared.gather, shared.bringing);
       const double busy = runs.forward + passing + shared.work;
       costs.gather = std::max(coming, busy) + std::min(coming, busy) / shared.units - costs.forward;
@@ -468,7 +466,7 @@ class step_latency {
     found.updates = std::ranges::max(updates);
     return all;
   }
-  /// The part of a sum behind the last run that no backward run of that part hides.
+  /// The part of a sum after the last run that no backward run of its part hides.
   [[nodiscard]] double visible(const parallel_plan& plan, const model_part& part, std::uint32_t stage, double sum,
                                const port_flows& shares) const
   {
@@ -480,7 +478,7 @@ class step_latency {
     }
     return std::max(sum / static_cast<double>(std::max<std::uint64_t>(1, part.layers)), sum - shortest);
   }
-  /// By part; none where nothing is divided. With ZeRO 0 a part is one unit without gaps.
+  /// The units by part; none where nothing is divided. With ZeRO 0 a part is one unit without gaps.
   [[nodiscard]] std::vector<replica_units> units_of(const parallel_plan& plan,
                                                     const std::vector<model_part>& parts) const
   {
@@ -498,7 +496,7 @@ class step_latency {
                       : replica_units_of(tensors[part], chunk, plan.replicas);
     return all;
   }
-  /// The time in which copies of a tied tensor add their gradients up: that of the slowest pipeline.
+  /// The time in which the gradients of a tied tensor's copies are summed: that of the slowest pipeline.
   [[nodiscard]] double tied_sum(const parallel_plan& plan, const std::vector<model_part>& parts,
                                 const std::vector<std::uint32_t>& owners) const
   {

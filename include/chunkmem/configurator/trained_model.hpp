@@ -15,25 +15,25 @@ namespace chunkmem::inline v0 {
 
 namespace configurator {
 
-/// How ranks add gradients up, and gather weights.
+/// How ranks sum gradients, and gather weights.
 enum class sum_route : std::uint8_t {
   ring,    ///< each rank sends to the next one, as NCCL does
-  direct,  ///< each rank sends to every other rank at once, as `collective::mpi` does
+  direct,  ///< each rank sends to all other ranks concurrently, as `collective::mpi` does
 };
 
-/// The traits of a trainer that the shape of its model does not tell.
+/// The traits of a trainer, besides the shape of its model.
 ///
 ///     const trainer_traits in_single_precision{.activation_bytes = 4, .sums = sum_route::direct};
 struct trainer_traits {
   std::uint32_t activation_bytes = 2;  ///< of a number between layers, and of those that runs keep
   sum_route sums = sum_route::ring;
-  std::uint32_t weight_bytes = 2;    ///< 2, with masters of 4 beside; or 4, without masters
-  std::uint32_t gradient_bytes = 2;  ///< of a number that replicas add up: 2 or 4, and not below `weight_bytes`
-  std::uint32_t tied_bytes = 2;      ///< of a number that copies of a tied table add up
+  std::uint32_t weight_bytes = 2;    ///< 2, with additional masters of 4; or 4, without masters
+  std::uint32_t gradient_bytes = 2;  ///< of a gradient element that replicas sum: 2 or 4, and not below `weight_bytes`
+  std::uint32_t tied_bytes = 2;      ///< of a gradient element that copies of a tied table sum
   bool fuses_attention = true;       ///< scores are never stored
-  std::uint32_t state_lists = 2;     ///< of the optimizer beside masters: 2 of Adam, 1 of SGD with momentum, 0 of SGD
+  std::uint32_t state_lists = 2;     ///< of the optimizer without masters: Adam 2, SGD with momentum 1, SGD 0
   std::uint32_t state_bytes = 4;     ///< of a number in such a list: 2 or 4
-  bool hides_sums = false;           ///< sums of ZeRO 0 and 1 run under the last backward run, layer by layer
+  bool hides_sums = false;           ///< sums of ZeRO 0 and 1 overlap the last backward run, layer by layer
 
   /// @throws config_error   a number has a size that no trainer has
   constexpr void check() const
@@ -48,7 +48,7 @@ struct trainer_traits {
       throw config_error{
           "a trainer whose optimizer has lists that none has (give state_bytes 2 or 4, and state_lists up to 3)"};
   }
-  /// The lists that an optimizer has beside its masters, at most.
+  /// The most lists of an optimizer, without its masters.
   static constexpr std::uint32_t most_state_lists = optimizer::max_lists - 1;
 
   /// The bytes of a master and the optimizer's lists for each parameter.
@@ -66,11 +66,11 @@ struct trainer_traits {
 ///
 ///     const step_latency latency{whole, trained_model{shape, {.activation_bytes = 4}}};
 ///
-/// Where a trainer has the usual traits, its shape alone will do. A model with a profile has the parts, times and bytes
-/// of the profile, and needs no shape: its plans are cut between parts of the profile.
+/// For a trainer with the default traits, the shape is enough. A model with a profile has the parts, times and bytes of
+/// the profile, and needs no shape: its plans are cut between parts of the profile.
 struct trained_model {
   trained_model(const workload::transformer_shape& of, const trainer_traits& by = {}) : shape{of}, trainer{by} {}
-  /// @throws config_error   the profile cannot be
+  /// @throws config_error   the profile is invalid
   explicit trained_model(model_profile measured, const trainer_traits& by = {},
                          const workload::transformer_shape& of = {})
       : shape{of}, trainer{by}, profile{std::move(measured)}
@@ -80,8 +80,8 @@ struct trained_model {
 
   /// Pieces between which a plan can be cut: layers of the shape, or parts of the profile.
   [[nodiscard]] std::uint64_t units() const noexcept { return profile ? profile->parts.size() : shape.layers; }
-  /// So many ranks can share each layer: they divide its heads, or they were measured. Where they are more than heads
-  /// of keys and values, each rank has a copy of one such head, and all heads have as many copies.
+  /// Whether this many ranks can share each layer: they divide its heads, or the degree was measured. With more ranks
+  /// than key-value heads, each rank has a copy of one such head, and all heads have equally many copies.
   [[nodiscard]] bool has_degree(std::uint32_t tensor) const
   {
     if (profile) return profile->has_degree(tensor);

@@ -12,8 +12,8 @@ namespace chunkmem::inline v0 {
 ///
 ///     const bytes budget = layers * 64_MiB + 512_B;  // throws size_overflow instead of wrapping
 ///
-/// Sums, differences and products that do not fit 64 bits throw instead of wrapping: a wrapped size is the
-/// shortest road to a wrong budget. Cost: one compare per operation.
+/// Sums, differences and products that do not fit 64 bits throw: a size that wraps around would silently make a wrong
+/// budget. Cost: one compare per operation.
 class bytes {
  public:
   constexpr bytes() = default;
@@ -86,8 +86,7 @@ inline namespace byte_literals {
 ///
 ///     const std::uint64_t elements = (checked{12} * layers * hidden * hidden).value();
 ///
-/// It comes from a whole number without a word, so that a formula reads as it stands in a book. Cost: one compare for
-/// each operation.
+/// Integers convert implicitly, so that a formula reads as in a paper. Cost: one compare for each operation.
 class checked {
  public:
   constexpr checked() = default;

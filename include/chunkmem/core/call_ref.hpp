@@ -11,12 +11,12 @@ namespace chunkmem::inline v0 {
 template <class Signature>
 class call_ref;
 
-/// A callable of somebody else, without its type: what takes one is compiled once, not once for each callable.
+/// A non-owning reference to a callable, without its type: a function that takes one is compiled only once.
 ///
 ///     void repeat(int times, call_ref<void(int)> work) { for (int i = 0; i < times; ++i) work(i); }
 ///     repeat(3, [&](int i) { sum += i; });
 ///
-/// It lives no longer than the callable. Cost: one indirect call; it allocates nothing.
+/// The callable has to outlive it. Cost: one indirect call; no allocation.
 template <class Result, class... Arguments>
 class call_ref<Result(Arguments...)> {
  public:

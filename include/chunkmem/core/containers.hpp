@@ -14,13 +14,13 @@
 #include <type_traits>
 #include <utility>
 
-// For the parts inside: sequence, index_set, and sort_records().
+// For the library's own parts: sequence, index_set, and sort_records().
 
 namespace chunkmem::inline v0 {
 
 namespace detail {
 
-/// The memory of a `sequence`, as bytes. It is no template, so that a program compiles its code once.
+/// The memory of a `sequence`, as bytes. Not a template, so that a program compiles its code once.
 class sequence_store {
  public:
   sequence_store() = default;
@@ -40,7 +40,7 @@ class sequence_store {
     std::swap(room_, other.room_);
   }
 
-  /// Makes room for `wanted` elements, exactly. @throws std::bad_alloc   nothing changed
+  /// Makes room for exactly `wanted` elements. @throws std::bad_alloc   nothing changed
   void reserve(std::size_t wanted, std::size_t width)
   {
     if (wanted <= room_) return;
@@ -92,12 +92,11 @@ class sequence_store {
 
 }  // namespace detail
 
-/// A growing row of records in one piece of memory, for the parts inside. It has those members of std::vector that
-/// they use, and iterators are pointers. One object file compiles the code behind all element types once: a trainer
-/// that includes the manager compiles in two thirds of the time that std::vector takes (bench/NOTES.md).
+/// A growing array of records, for the library's own parts. It has the members of std::vector that these use, and
+/// iterators are pointers. All element types share code that is compiled once: a trainer that includes the manager
+/// compiles in two thirds of the time that std::vector takes (bench/NOTES.md).
 ///
-/// Use it for members and temporaries of a header. Where a user's code gives or takes elements, use std::span or
-/// std::vector.
+/// Use it for members and temporaries of a header. In interfaces for users, use std::span or std::vector.
 ///
 ///     sequence<std::uint32_t> owners(frames, nobody);
 ///     owners.push_back(chunk);
@@ -124,7 +123,7 @@ class sequence {
   }
   sequence& operator=(sequence&& other) noexcept
   {
-    sequence taken{std::move(other)};  // the other one is empty, and what was here ends
+    sequence taken{std::move(other)};  // the other one is empty, and the old elements end
     store_.swap(taken.store_);
     return *this;
   }
@@ -221,7 +220,7 @@ class sequence {
   detail::sequence_store store_;
 };
 
-/// Takes out the elements for which `is_out` is true; the others keep their order.
+/// Removes the elements for which `is_out` is true; the others keep their order.
 template <class Element, class Predicate>
 void erase_if(sequence<Element>& elements, const Predicate& is_out)
 {
@@ -231,7 +230,7 @@ void erase_if(sequence<Element>& elements, const Predicate& is_out)
   elements.erase(elements.begin() + kept, elements.end());
 }
 
-/// A set of small integers that finds its neighbours at once: a tree of 64-bit words.
+/// A set of small integers with fast search for the next member: a tree of 64-bit words.
 ///
 ///     index_set free;
 ///     free.reset(1'000);
@@ -402,13 +401,13 @@ inline void sort_bytes(std::byte* first, std::size_t count, const record_order& 
 
 }  // namespace detail
 
-/// Sorts records for the parts inside. All types of records share one compiled function, where std::sort is compiled
-/// anew for each of them: eleven sorts took a tenth of the time that a trainer's compiler needs (bench/NOTES.md).
+/// Sorts records of the library's own parts. All types of records share one compiled function, where std::sort is
+/// compiled for each type: eleven sorts took a tenth of a trainer's compile time (bench/NOTES.md).
 ///
 ///     sort_records(std::span{moves}, [](const move& left, const move& right) { return left.order < right.order; });
 ///
-/// @param less   a strict weak order. Records that compare equal may change places: the sort is not stable.
-///   Where their order matters, `less` has to compare another field too
+/// @param less   a strict weak order. The sort is not stable: where the order of equal records matters, `less` has to
+///   compare another field too
 /// @complexity   O(n log n) calls of `less` through a pointer; nothing is allocated
 /// @throws       nothing
 template <class Record, class Less>

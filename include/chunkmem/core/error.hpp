@@ -51,8 +51,8 @@ struct escaped_byte {
   return length;
 }
 
-/// A control character, or one that a terminal does not show: ends of lines, marks of direction, characters of no
-/// width.
+/// Whether a character is a control character, or one that a terminal does not show: ends of lines, marks of direction,
+/// zero-width characters.
 [[nodiscard]] constexpr bool is_hidden(std::string_view character) noexcept
 {
   unsigned code = static_cast<unsigned char>(character[0]);
@@ -69,8 +69,7 @@ struct escaped_byte {
 
 }  // namespace detail
 
-/// Bytes of the first character of a text if a message may hold the character as it is; 0: its first byte has to be
-/// escaped.
+/// Bytes of the first character of a text if a message may contain it unchanged; 0: its first byte has to be escaped.
 /// @pre   the text is not empty
 [[nodiscard]] constexpr std::size_t printable_length(std::string_view text) noexcept
 {
@@ -78,11 +77,10 @@ struct escaped_byte {
   return length == 0 || detail::is_hidden(text.substr(0, length)) ? 0 : length;
 }
 
-/// A text of others as a message may hold it: in one line, and without a word to the terminal.
+/// An untrusted text made safe for a message: in one line, without control characters for the terminal.
 ///
-/// A byte of a control character, of a character that is not shown, or of what is no UTF-8 becomes `\xNN`; all else
-/// stays, a backslash too. A text that is printable already stays as it is. error_text does this by itself: this is for
-/// other texts.
+/// A byte of a control character, of a character that is not shown, or of invalid UTF-8 becomes `\xNN`; all other bytes
+/// stay, a backslash too. A printable text stays as it is. error_text does this by itself: this is for other texts.
 [[nodiscard]] inline std::string printable(std::string_view text)
 {
   std::string line;
@@ -97,13 +95,13 @@ struct escaped_byte {
   return line;
 }
 
-/// One sentence built in place, so that an error can be thrown when the heap has nothing left.
+/// One sentence built in place, so that an error can be thrown when the heap is exhausted.
 ///
 ///     throw usage_error{error_text{} << "chunkmem: a tensor of " << size << " B (give it elements)"};
 ///
-/// Names come from files and users: what could end the line or speak to a terminal is written as `\xNN`, see
-/// `printable`. Text past the capacity is cut, never allocated; a character or an escape is never cut in two: dots take
-/// its place. Cost: no allocation, O(characters).
+/// Names come from files and users: characters that could end the line or control a terminal are written as `\xNN`, see
+/// `printable`. Text above the capacity is cut, never allocated; a character or an escape is never cut in two: dots
+/// take its place. Cost: no allocation, O(characters).
 class error_text {
  public:
   constexpr error_text() = default;
@@ -119,7 +117,7 @@ class error_text {
     return *this;
   }
 
-  /// A whole number in digits, with its sign. A `char` is a character and not its code, a `bool` is a word; bytes
+  /// An integer in digits, with its sign. A `char` is a character and not its code, a `bool` is a word; bytes
   /// (`std::uint8_t`) are numbers.
   template <std::integral Number>
   error_text& operator<<(Number number) noexcept
@@ -135,7 +133,7 @@ class error_text {
     }
   }
 
-  /// The fewest digits that tell it from its neighbours; "nan" and "inf" as they are.
+  /// The fewest digits that round-trip; "nan" and "inf" as they are.
   template <std::floating_point Number>
   error_text& operator<<(Number number) noexcept
   {
@@ -160,7 +158,7 @@ class error_text {
   std::size_t length_ = 0;
 };
 
-/// Stable numbers for programs that cannot read sentences.
+/// Stable numbers of the errors, for programs.
 enum class error_code : std::uint16_t {
   out_of_memory = 1,
   usage = 2,
@@ -174,7 +172,7 @@ enum class error_code : std::uint16_t {
   comm = 10,
 };
 
-/// What every exception of this library also is.
+/// The common base of every exception of this library.
 ///
 /// A mix-in, not a `std::exception`: each class below derives from exactly one standard exception and from this, so
 /// that `catch (const std::exception&)` and `catch (const chunkmem::error&)` both work and neither is ambiguous.
@@ -184,16 +182,16 @@ class error {
   [[nodiscard]] virtual const char* what() const noexcept = 0;
   [[nodiscard]] virtual error_code code() const noexcept = 0;
 
-  /// Lines about the moment at which it was thrown, where somebody was asked for them (manager_options::error_details);
-  /// else empty. They belong to the error, and outlive what they are about.
+  /// Lines about the state when the error was thrown, if requested (manager_options::error_details); else empty. They
+  /// belong to the error, and outlive the manager.
   [[nodiscard]] std::string_view details() const noexcept { return details_.what(); }
-  /// For whoever lets an error pass and knows more. Details that are there already stay: they were closer to the cause.
-  /// @throws std::bad_alloc   no room for the text; the error is as it was
+  /// Adds details while the error is passed on. Existing details stay, since they were closer to the cause.
+  /// @throws std::bad_alloc   no room for the text; the error is unchanged
   void add_details(const char* text)
   {
     if (details().empty()) details_ = std::runtime_error{text};
   }
-  /// One line more, below the details that are there. @throws std::bad_alloc   as add_details
+  /// Appends a line to the details. @throws std::bad_alloc   as add_details
   void append_details(std::string_view line)
   {
     std::string all{details()};
@@ -235,7 +233,7 @@ class typed_error : public quiet_standard<Standard>, public error {
 
 }  // namespace detail
 
-/// The caller asked for something that the rules forbid; nothing was changed.
+/// The caller broke a rule; nothing was changed.
 ///
 ///     try { (void)m.acquire(unwritten, access::read); } catch (const usage_error& wrong) { std::puts(wrong.what()); }
 class usage_error : public detail::typed_error<std::logic_error, error_code::usage> {
@@ -243,7 +241,7 @@ class usage_error : public detail::typed_error<std::logic_error, error_code::usa
   using typed_error::typed_error;
 };
 
-/// A setting that cannot work; found before anything ran.
+/// A setting that cannot work, found before anything ran.
 ///
 ///     try { m.seal(); } catch (const config_error& wrong) { std::puts(wrong.what()); }  // says what to change
 class config_error : public detail::typed_error<std::invalid_argument, error_code::config> {
@@ -251,20 +249,20 @@ class config_error : public detail::typed_error<std::invalid_argument, error_cod
   using typed_error::typed_error;
 };
 
-/// What a device answered.
+/// The error of a device's runtime.
 ///
 ///     if (failed.fault().is_sticky) end_process();
 struct device_fault {
   int number = 0;          ///< the runtime's own number of the error, such as a cudaError_t; 0: it has none
   bool is_sticky = false;  ///< the device does not recover: its process has to start again
-  std::uint64_t call = 0;  ///< which call of the runtime it was, counted from 1 for each backend; 0: not counted
+  std::uint64_t call = 0;  ///< number of the runtime's call, from 1 for each backend; 0: not counted
 };
 
-/// A device operation failed. The bytes it would have written are not valid; the source is intact.
+/// A device operation failed. The bytes it would have written are unspecified; the source is intact.
 ///
 ///     try { step(); } catch (const device_error& failed) { if (failed.fault().is_sticky) end_process(); }
 ///
-/// Where the fault is sticky, whoever met it refuses all further work with this first cause.
+/// Where the fault is sticky, the backend refuses all further work with this first cause.
 class device_error : public detail::typed_error<std::runtime_error, error_code::device> {
  public:
   using typed_error::typed_error;
@@ -276,7 +274,7 @@ class device_error : public detail::typed_error<std::runtime_error, error_code::
   device_fault fault_;
 };
 
-/// What the system answered about a file.
+/// The system's error for a file.
 ///
 ///     if (failed.fault().number == ENOSPC) make_room();
 struct io_fault {
@@ -298,7 +296,7 @@ class io_error : public detail::typed_error<std::runtime_error, error_code::io> 
   io_fault fault_;
 };
 
-/// Bytes that were written before are not what they were; nothing of them was used.
+/// Stored bytes differ from the bytes that were written; none of them was used.
 ///
 ///     try { load(); } catch (const corrupt_data&) { load_older(); }
 class corrupt_data : public detail::typed_error<std::runtime_error, error_code::corrupt> {
@@ -306,7 +304,7 @@ class corrupt_data : public detail::typed_error<std::runtime_error, error_code::
   using typed_error::typed_error;
 };
 
-/// A text or file does not have the form that it should have; nothing of it was used.
+/// A text or file has the wrong form; none of it was used.
 ///
 ///     try { (void)profile_text::read(in); } catch (const format_error&) { record_again(); }
 class format_error : public detail::typed_error<std::runtime_error, error_code::format> {
@@ -317,9 +315,9 @@ class format_error : public detail::typed_error<std::runtime_error, error_code::
 /// Why ranks could not work together.
 enum class comm_failure : std::uint8_t {
   peer_lost,  ///< a rank is gone, or left
-  deadline,   ///< nobody answered in time
-  mismatch,   ///< ranks did not ask for the same
-  revoked,    ///< another rank met an error first, and said so
+  deadline,   ///< a rank did not answer in time
+  mismatch,   ///< ranks made different calls
+  revoked,    ///< another rank failed first, and ended the group
 };
 
 [[nodiscard]] constexpr std::string_view name_of(comm_failure failure) noexcept
@@ -329,18 +327,18 @@ enum class comm_failure : std::uint8_t {
   return names[static_cast<std::size_t>(failure)];
 }
 
-/// What a communicator met.
+/// The error of a communicator.
 ///
 ///     if (failed.fault().rank != UINT32_MAX) std::cerr << "rank " << failed.fault().rank << " is at fault\n";
 struct comm_fault {
   comm_failure failure = comm_failure::deadline;
-  std::uint32_t rank = UINT32_MAX;  ///< who is at fault; UINT32_MAX: not known
-  std::uint64_t sequence = 0;       ///< which operation of this communicator, counted from 1
+  std::uint32_t rank = UINT32_MAX;  ///< the rank at fault; UINT32_MAX: unknown
+  std::uint64_t sequence = 0;       ///< number of the communicator's operation, from 1
   std::uint64_t waited = 0;         ///< for the others [ns]
   int number = 0;                   ///< the transport's own number of the error; 0: it has none
 };
 
-/// Ranks could not finish an operation together. What it would have written is not valid.
+/// Ranks could not finish an operation together. The bytes it would have written are unspecified.
 ///
 ///     try { step(); } catch (const comm_error& failed) { std::puts(failed.what()), leave(); }
 ///
@@ -356,7 +354,7 @@ class comm_error : public detail::typed_error<std::runtime_error, error_code::co
   comm_fault fault_;
 };
 
-/// A promise of this library to itself was broken: a defect, please report it.
+/// An internal invariant was broken: a bug of this library, please report it.
 ///
 ///     try { step(); } catch (const internal_error& defect) { std::puts(defect.what()); }
 class internal_error : public detail::typed_error<std::logic_error, error_code::internal> {
@@ -376,22 +374,23 @@ class size_overflow : public detail::typed_error<std::overflow_error, error_code
   }
 };
 
-/// What a tier looked like when it could not give more. All numbers in bytes.
+/// The state of a tier when an allocation failed. All numbers in bytes.
 ///
 ///     const memory_shortage& shortage = full.shortage();
 ///     std::cerr << "a capacity of " << shortage.needed << " B would do\n";
 struct memory_shortage {
   tier where = tier::device;
-  std::uint64_t requested = 0;  ///< contiguous bytes asked for
-  std::uint64_t capacity = 0;   ///< what the tier may hold
+  std::uint64_t requested = 0;  ///< contiguous bytes
+  std::uint64_t capacity = 0;   ///< of the tier
   std::uint64_t pinned = 0;     ///< held by pins, leases, or as the only copy: cannot leave now
-  std::uint64_t needed = 0;     ///< capacity that this moment fits in; the least one, unless free bytes lie scattered
-  bool refused = false;         ///< the capacity has room, but the system gave no memory
-  std::uint64_t step = 0;       ///< capacity that the rehearsed step fits in; 0: no step was rehearsed
-  std::uint64_t taken = 0;      ///< of a backend, from which others allocated that much: another manager, or the caller
+  std::uint64_t needed =
+      0;                   ///< capacity that would have been enough now; the least one, unless free bytes are scattered
+  bool refused = false;    ///< the capacity has room, but the system gave no memory
+  std::uint64_t step = 0;  ///< capacity that the rehearsed step fits in; 0: no step was rehearsed
+  std::uint64_t taken = 0;  ///< allocated from the backend by others: another manager, or the caller
 };
 
-/// No room is left, after everything that may move was considered.
+/// No room is left, even if everything that may move is moved.
 ///
 ///     try { step(); } catch (const out_of_memory& full) { std::cerr << full.shortage().needed << " bytes\n"; }
 class out_of_memory : public detail::typed_error<std::bad_alloc, error_code::out_of_memory> {
@@ -424,7 +423,7 @@ class out_of_memory : public detail::typed_error<std::bad_alloc, error_code::out
     if (it.pinned < it.capacity && it.capacity - it.pinned >= it.requested)
       return text
              << "(what cannot leave lies so that no free run is long enough: raise the capacity, or pin less at once)";
-    // what the host cannot give up is mostly the only copy of something: no pin
+    // Bytes that cannot leave the host are mostly the only copy, not pinned.
     text << (it.where == tier::host
                  ? "(raise the capacity, drop tensors that are dead, or hold fewer pins and leases at once"
                  : "(raise the capacity, or hold fewer pins and leases at once");
@@ -434,9 +433,9 @@ class out_of_memory : public detail::typed_error<std::bad_alloc, error_code::out
   memory_shortage shortage_;
 };
 
-/// Throws where a caller broke a precondition. The text says which, and what to change.
+/// Throws where a caller broke a precondition. The text names it, and a change that helps.
 ///
-/// The place in the source is left out: it would be a line of this library, where the caller has nothing to mend.
+/// The place in the source is left out: it would be a line of this library, not of the caller.
 /// @throws usage_error   `condition` is false; nothing was changed
 constexpr void expects(bool condition, std::string_view what)
 {

@@ -7,11 +7,11 @@
 
 namespace chunkmem::inline v0 {
 
-/// Runs the parts of one piece of work, at once or one after another.
+/// Runs the parts of one piece of work, in parallel or one after another.
 ///
-/// Laws: `run(parts, work)` calls `work(part)` once for each part below `parts` and returns when all are over; what
-/// they wrote is then visible to the caller; `work` does not throw. `threads()` says how many parts may run at once, at
-/// least 1.
+/// Laws: `run(parts, work)` calls `work(part)` once for each part below `parts` and returns when all are done; their
+/// writes are then visible to the caller; `work` does not throw. `threads()` is the number of parts that may run at the
+/// same time, at least 1.
 template <class Executor>
 concept executor = requires(Executor& workers, unsigned parts, void (*work)(unsigned)) {
   {

@@ -7,15 +7,15 @@
 
 namespace chunkmem::inline v0 {
 
-/// While it lives, this thread computes by the standard's rules: to nearest, with denormals, without traps.
+/// A scope in which this thread computes by the rules of IEEE 754: to nearest, with denormals, without traps.
 ///
 ///     const float_environment standard;
 ///     for (float& it : numbers) it *= 0.5F;
 ///
 /// The caller's settings come back at the end, and the flags of exceptions as they were. It sets MXCSR on x86 with SSE
 /// (the x87 unit of `long double` stays as it is) and FPCR on 64-bit ARM; elsewhere it does nothing, and `is_supported`
-/// is false. Loads and stores stay on their side of both ends, but arithmetic on what is in registers may be moved
-/// across: what shall run inside reads its operands from memory inside, as a loop over spans does.
+/// is false. Compilers do not move loads and stores across its ends, but may move arithmetic on registers: code that
+/// has to run inside must read its operands from memory inside, as a loop over spans does.
 /// Cost: some nanoseconds.
 class float_environment {
  public:
@@ -27,14 +27,14 @@ class float_environment {
   static constexpr bool is_supported = false;
 #endif
 
-  /// How a thread computes, for another thread, or for the same one later.
+  /// The floating-point settings of a thread, for another thread, or for the same one later.
   ///
   ///     const auto mine = float_environment::settings::of_this_thread();
   ///     std::thread other{[mine] { const float_environment same{mine}; work(); }};
   class settings {
    public:
     constexpr settings() noexcept = default;  ///< the standard's rules
-    /// To nearest, without traps. Denormals count as zeros, where they are read and where they come out: faster.
+    /// To nearest, without traps. Denormal operands and results count as zeros: faster.
     [[nodiscard]] static constexpr settings flushing() noexcept { return settings{standard.control | flush_mode}; }
     [[nodiscard]] static settings of_this_thread() noexcept { return settings{read().control & ~flags}; }
     [[nodiscard]] constexpr bool operator==(const settings&) const noexcept = default;
@@ -46,7 +46,7 @@ class float_environment {
   };
 
   float_environment() noexcept : before_{read()} { write(standard); }
-  /// The same by other rules than the standard's.
+  /// The same with other settings.
   explicit float_environment(const settings& rules) noexcept : before_{read()} { write({rules.control_, 0}); }
   ~float_environment() { write(before_); }
   float_environment(const float_environment&) = delete;

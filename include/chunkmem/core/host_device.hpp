@@ -3,7 +3,7 @@
 
 #include <chunkmem/core/version.hpp>
 
-/// Marks a function that device code may call as well. Host compilers see nothing of it.
+/// Marks a function that device code may call as well. Empty for host compilers.
 #if defined(__CUDACC__)
 #define CHUNKMEM_HOST_DEVICE __host__ __device__
 #else

@@ -11,13 +11,13 @@ namespace chunkmem::inline v0 {
 /// chunks of one MiB are four PiB. The largest value of each means none.
 enum class tensor_id : std::uint32_t { none = UINT32_MAX };  ///< a declared tensor
 enum class list_id : std::uint32_t { none = UINT32_MAX };    ///< value, gradient, or a list of an optimizer
-enum class slot_id : std::uint32_t { none = UINT32_MAX };    ///< one tensor in one list: what a record names
-enum class chunk_id : std::uint32_t { none = UINT32_MAX };   ///< what moves
+enum class slot_id : std::uint32_t { none = UINT32_MAX };    ///< one tensor in one list: entries of a record have it
+enum class chunk_id : std::uint32_t { none = UINT32_MAX };   ///< the unit that moves between tiers
 enum class frame_id : std::uint32_t {
   none = UINT32_MAX
-};  ///< a place in a tier: a chunk lies in one or in several neighbours
+};  ///< a place in a tier: a chunk lies in one or in several contiguous frames
 enum class group_id : std::uint32_t { none = UINT32_MAX };  ///< parameters that share settings
-enum class rank_id : std::uint32_t { none = UINT32_MAX };   ///< one of those that train together
+enum class rank_id : std::uint32_t { none = UINT32_MAX };   ///< one of the processes or threads that train together
 
 /// A place in the record of an iteration: 0 is its first access.
 enum class access_index : std::uint32_t { none = UINT32_MAX };
@@ -29,7 +29,7 @@ template <class Id>
   return static_cast<std::uint32_t>(id);
 }
 
-/// The frame that lies so many frames above.
+/// The frame that lies `count` frames above.
 [[nodiscard]] constexpr frame_id operator+(frame_id first, std::uint32_t count) noexcept
 {
   return frame_id{index_of(first) + count};

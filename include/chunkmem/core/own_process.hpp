@@ -14,20 +14,20 @@
 
 namespace chunkmem::inline v0 {
 
-/// The process that made this: tells a forked child what it must leave to its parent.
+/// The process that made this object, so that a forked child leaves resources to its parent.
 ///
 ///     const own_process made_in;             // a member
 ///     if (made_in.is_here()) worker.join();  // in the destructor
 ///
-/// A child of `fork` has a copy of all memory, but none of the threads; files, devices and other ranks it shares with
-/// its parent. Limit: a child in a new namespace of processes that gets the number of its parent is taken for the
-/// parent. Cost: `is_here` is one short system call: for waits, copies and ends, not for what is called all the time.
+/// A child of `fork` has a copy of all memory, but none of the threads; it shares files, devices and connections to
+/// other ranks with its parent. Limit: a child in a new PID namespace that gets the number of its parent is taken for
+/// the parent. Cost: `is_here` is one short system call: for waits, copies and ends, not for hot paths.
 /// Without POSIX there is no fork.
 /// @threads   any
 class own_process {
  public:
   [[nodiscard]] bool is_here() const noexcept { return number_ == now(); }
-  /// @param what   cannot be used in a child, as the subject of a sentence
+  /// @param what   the object, as the subject of the message's sentence
   /// @throws usage_error   this is a forked child
   void expect_here(std::string_view what) const
   {
@@ -53,14 +53,14 @@ class own_process {
   long number_ = now();
 };
 
-/// A value that only the process which made it destroys: for threads, and for what threads wait on.
+/// A value that is destroyed only in the process that made it: for threads, and for objects that threads wait on.
 ///
 ///     process_owned<std::thread> worker{work};
 ///     if (worker.is_owner()) worker->join();
 ///
-/// In a forked child the threads do not exist: to join one, or to end a condition variable that one waits on, would
-/// last for ever, and what a thread was changing may be half changed. There the value is left as it is, with all memory
-/// that it holds. Cost: the number of a process beside the value.
+/// In a forked child the threads do not exist: joining one, or destroying a condition variable that one waits on, would
+/// never return, and data of a thread may be half changed. There the value is left as it is, with all its memory. Cost:
+/// the number of a process next to the value.
 template <class Value>
 class process_owned {
  public:

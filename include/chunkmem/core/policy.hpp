@@ -29,7 +29,7 @@ struct checks_kind {};
 struct activation_kind {};
 struct pipeline_kind {};
 
-/// Says of itself which kind it is and what it is called.
+/// Has a kind and a name.
 template <class Policy>
 concept names_itself = requires {
   typename Policy::policy_kind;
@@ -93,14 +93,13 @@ struct accepts {
 template <class Kind, class Default, class... Policies>
 using pick_policy = typename detail::pick<Kind, Default, Policies...>::type;
 
-/// One policy out of a list, chosen when the program runs: what any_eviction, any_layout, any_placement and
-/// any_transfer are.
+/// One policy out of a list, chosen at run time: the base of any_eviction, any_layout, any_placement and any_transfer.
 ///
 ///     eviction::any_eviction<eviction::belady, eviction::lru> policy{"lru"};  // config_error where none has this name
 ///
 /// Good for command lines and for tests that walk through all policies with one type of manager; poor on a hot path,
-/// since each call finds the chosen one first. A policy of your own joins by being named in the list. The first is the
-/// default. Cost: one indirect call for each call; the memory of the largest.
+/// since each call dispatches to the chosen policy. Add a policy of your own to the list. The first is the default.
+/// Cost: one indirect call for each call; the memory of the largest.
 ///
 /// @tparam First, Others   of one kind, each with a name of its own
 template <class First, class... Others>
@@ -118,8 +117,8 @@ class policy_choice {
   explicit policy_choice(Policy chosen) : which_{std::move(chosen)}
   {
   }
-  /// A policy by its name, with its default settings. @throws config_error   there is none of that name; says which
-  /// there are
+  /// A policy by its name, with its default settings. @throws config_error   there is none with this name; lists the
+  /// names
   explicit policy_choice(std::string_view wanted)
   {
     if (!(choose<First>(wanted) || (choose<Others>(wanted) || ...))) refuse(wanted);

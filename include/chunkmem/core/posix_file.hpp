@@ -55,8 +55,8 @@ template <class Call>
   return result;
 }
 
-/// False where the path is that of another file by now, or of none; a link is not followed. The open descriptor keeps
-/// the system from giving the file's number to a new file.
+/// Whether the path still names this file; a link is not followed. While the descriptor is open, the system does not
+/// give the file's number to a new file.
 [[nodiscard]] inline bool is_named(const descriptor& file, const std::string& path) noexcept
 {
   struct stat own = {};
@@ -73,25 +73,25 @@ template <class Call>
 ///     file.write(text);
 ///     file.finish();
 ///
-/// The file is made anew, beside its name (`.new`), and then takes the name. So a link that somebody has put there is
-/// never followed, what has another name too stays as it is, and a reader of the older file goes on with the older one.
-/// A link, a folder, a pipe or another user's file in a shared folder is refused and stays. A device, such as
-/// /dev/full, is written to. The mode is that of a new file. Folders on the way are followed as they are: use no path
-/// through a folder that others may change. Needs POSIX.
+/// A new file is made with `.new` after the name, and then renamed. So a planted link is never followed, a file with
+/// other hard links is never changed, and a reader of the older file goes on with the older one. A link, a folder, a
+/// pipe or another user's file in a shared folder is refused and stays. A device, such as /dev/full, is written to. The
+/// mode is that of a new file. Folders of the path are followed as they are: use no path through a folder that others
+/// may change. Needs POSIX.
 ///
-/// Two writers of one name have a file each (`.new`, `.new-1`), and the name is in the end the file of the one that
-/// took it last, whole. A lock tells the unfinished file of a writer that lives from the file of one that was killed,
-/// which is removed. Where the file system knows no locks, neither is removed. A forked child writes nothing.
+/// Two writers of one name have a file each (`.new`, `.new-1`), and the name ends up with the whole file of the one
+/// that renamed last. A lock distinguishes the unfinished file of a live writer from that of a killed one, which is
+/// removed. Where the file system has no locks, neither is removed. A forked child writes nothing.
 /// @threads   one caller
 class replaced_file {
  public:
   /// When the file takes its name.
   enum class naming : std::uint8_t {
-    at_once,  ///< what was written can be read meanwhile, but for the last 4 KiB, and is there after a crash
-    at_end,   ///< by `finish`; where that does not come, or fails, the older file stays
+    at_once,  ///< written text can be read meanwhile, except the last 4 KiB, and stays after a crash
+    at_end,   ///< by `finish`; without a successful `finish`, the older file stays
   };
 
-  /// @param what    the file is, for messages: "the trace file"; a literal
+  /// @param what    kind of the file, for messages: "the trace file"; a literal
   /// @param begin   of the text: it is written before the file takes its name
   /// @throws io_error   the file cannot be made or has no room for `begin`, or something that is no plain file has the
   ///                    name. An older file stays
@@ -115,8 +115,7 @@ class replaced_file {
   }
   replaced_file(const replaced_file&) = delete;
   replaced_file& operator=(const replaced_file&) = delete;
-  /// A file that has not got its name is removed; one that has gets what was written. A forked child leaves both to its
-  /// parent.
+  /// Removes a file that does not have its name yet; flushes one that has. A forked child leaves both to its parent.
   ~replaced_file()
   {
     if (!file_.is_open() || !made_in_.is_here()) return;
@@ -129,7 +128,7 @@ class replaced_file {
   /// False after `finish`.
   [[nodiscard]] bool is_open() const noexcept { return file_.is_open(); }
 
-  /// Adds to the file. What goes wrong is said at the end. Nothing after `finish`, and in a forked child.
+  /// Adds to the file. `finish` reports failures. Does nothing after `finish`, and in a forked child.
   void write(std::string_view text) noexcept
   {
     if (!file_.is_open()) return;
@@ -141,16 +140,16 @@ class replaced_file {
     std::copy(text.begin(), text.end(), buffer_.begin() + static_cast<std::ptrdiff_t>(held_));
     held_ += text.size();
   }
-  /// What was written so far can be read, if the file has its name.
+  /// Makes the text so far readable, if the file has its name.
   void flush() noexcept
   {
     if (file_.is_open() && made_in_.is_here()) put({buffer_.data(), held_});
     held_ = 0;
   }
 
-  /// Ends the file, which then has its name. Nothing where it has ended. @throws io_error   not all of it was written:
-  /// a file that took its name at once keeps the writes before, and is removed where there are none; usage_error   this
-  /// is a forked child
+  /// Ends the file, which then has its name. Does nothing the second time. @throws io_error   not all text was written:
+  /// a file with naming::at_once keeps the earlier writes, and is removed where there are none; usage_error   this is a
+  /// forked child
   void finish()
   {
     if (!file_.is_open()) return;
@@ -190,7 +189,7 @@ class replaced_file {
       fail("opening", EINVAL, "it is no plain file: name another one");
   }
 
-  /// Another file may have the name by now: a pipe is not waited for.
+  /// Opens a device. Another file may have the name by now: the call never waits for a pipe.
   void open_device()
   {
     detail::descriptor file{::open(path_.c_str(), O_WRONLY | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK | O_CLOEXEC)};
@@ -219,9 +218,9 @@ class replaced_file {
   [[noreturn]] void fail_to_make(int number) const
   {
     fail("opening", number,
-         "remove what has its name with .new behind it, if that is in the way, and check its folder");
+         "remove the file or folder of this name with .new at its end, if there is one, and check its folder");
   }
-  /// @return   a new file that is locked, where the file system knows locks; none: the name is that of another writer
+  /// @return   a new file, locked where the file system has locks; none: another writer has the name
   [[nodiscard]] detail::descriptor made(const std::string& name) const
   {
     for (;;) {
@@ -229,7 +228,7 @@ class replaced_file {
       if (file.is_open()) {
         if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return {};
         if (detail::is_named(file, name)) return file;
-        continue;  // it was not yet locked, and was taken for that of a killed program
+        continue;  // before its lock, another program took it for that of a killed one
       }
       if (errno != EEXIST) fail_to_make(errno);
       if (!is_removed_if_left(name)) return {};
@@ -251,7 +250,7 @@ class replaced_file {
   void take_name(const detail::descriptor& file, const std::string& name) const
   {
     if (!detail::is_named(file, name))
-      fail("replacing", ESTALE, "somebody removed or replaced the unfinished file beside it: write it again");
+      fail("replacing", ESTALE, "the unfinished file with .new at its end was removed or replaced: write it again");
     if (::rename(name.c_str(), path_.c_str()) == 0) return;
     const int number = errno;
     (void)::unlink(name.c_str());
@@ -265,7 +264,7 @@ class replaced_file {
     return ::fstat(file.get(), &found) == 0 && S_ISREG(found.st_mode) && found.st_size == 0;
   }
 
-  /// All of a text, or nothing of it.
+  /// Writes all of a text, or none of it.
   void put(std::string_view text) noexcept
   {
     const off_t begin = ::lseek(file_.get(), 0, SEEK_CUR);
@@ -290,7 +289,7 @@ class replaced_file {
   int problem_ = 0;       ///< errno of the first write that failed
 };
 
-/// Writes a whole text so. @throws io_error   what was there stays
+/// Replaces a file by one with this text. @throws io_error   the older file stays
 inline void replace_file(const std::string& path, std::string_view what, std::string_view text)
 {
   replaced_file file{path, what, replaced_file::naming::at_end};

@@ -7,7 +7,7 @@
 
 namespace chunkmem::inline v0 {
 
-/// Arithmetic that rounds once, to nearest, on the host and on a device alike; denormals are kept.
+/// Arithmetic that rounds once, to nearest, equally on the host and on a device; denormals are kept.
 ///
 /// On a device each function is one PTX instruction, written out: compiler flags (`-ftz`, `-fmad`, `-prec-div`,
 /// `-prec-sqrt`, `--use_fast_math`) change operators, and with `-ftz` the `_rn` intrinsics too, but not these. On the
@@ -215,7 +215,7 @@ namespace strict_fp {
 #endif
 }
 
-/// The whole number that is left when the rest is cut off.
+/// The number truncated to an integer.
 /// @pre it fits
 [[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr std::int32_t cut(float value) noexcept
 {

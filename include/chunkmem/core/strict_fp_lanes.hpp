@@ -8,8 +8,8 @@
 
 namespace chunkmem::inline v0 {
 
-/// `Count` elements side by side in a register, a type of the compiler. The functions of strict_fp take 4, 8 or 16
-/// singles like one, and give each of them the same bits.
+/// A SIMD vector of `Count` elements, a type of the compiler. The functions of strict_fp take vectors of 4, 8 or 16
+/// singles like a scalar, and give each lane the same bits.
 ///
 ///     const lanes<16> twice = strict_fp::product(2.0F, values);
 ///
@@ -24,7 +24,7 @@ using lanes = typename vector_of<float, Count>::type;
 template <std::size_t Count>
 using lane_bits = typename vector_of<std::uint32_t, Count>::type;
 
-/// How many, of a type that is `lanes`; else 0.
+/// Number of lanes of a vector type; else 0.
 template <class Type>
 inline constexpr std::size_t lane_count = 0;
 template <>
@@ -34,12 +34,12 @@ inline constexpr std::size_t lane_count<lanes<8>> = 8;
 template <>
 inline constexpr std::size_t lane_count<lanes<16>> = 16;
 
-// Vectors go by value into functions that are always inlined: no calling convention has a say.
+// Vectors go by value into functions that are always inlined: no calling convention matters.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wpsabi"
 
-/// The same single in each lane. By way of memory, since g++ makes one instruction of it only in code that is compiled
-/// for these vectors: for what loops share.
+/// The same single in each lane. Goes through memory, since g++ makes one instruction of it only in code that is
+/// compiled for these vectors: for values that loops share.
 template <class Real>
 [[nodiscard, gnu::always_inline]] inline Real in_all_lanes(float value) noexcept
 {
@@ -152,7 +152,8 @@ template <class Real>
   return value != value ? nan : value;
 }
 
-/// `value` as it is stored: +0 where it is small, and one NaN. Both are looked for at once, so that no chain grows.
+/// `value` as it is stored: +0 where it is small, and one NaN. Both tests are independent, for a short dependency
+/// chain.
 [[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE inline float stored(float value, float least) noexcept
 {
   return with_one_nan(zero_if_small(value, least));

@@ -14,24 +14,24 @@
 
 namespace chunkmem::inline v0 {
 
-/// Reads a text of lines of words, as this library writes them, and believes nothing.
+/// Reads a text of lines of words, as this library writes them, and trusts no input.
 ///
 ///     text_reader text{in, "a profile", 1'000};
 ///     text.next_line();  // "slots 12"
 ///     const std::uint64_t slots = text.value("slots", UINT32_MAX);
 ///     text.expect_end();
 ///
-/// Memory: one line. @throws format_error   from each call that does not find what it wants; names the line
+/// Memory: one line. @throws format_error   from each call that does not find the expected text; names the line
 class text_reader {
  public:
-  /// @param what   the text is, for messages: "a profile"; a literal
+  /// @param what   kind of the text, for messages: "a profile"; a literal
   /// @param longest_line   in characters
   text_reader(std::istream& in, std::string_view what, std::size_t longest_line)
       : in_{&in}, what_{what}, longest_{longest_line}
   {
   }
 
-  /// @return   the whole line, good until the next call
+  /// @return   the whole line, valid until the next call
   std::string_view next_line()
   {
     ++number_;
@@ -43,7 +43,7 @@ class text_reader {
     return line_;
   }
   [[nodiscard]] bool has_word() const noexcept { return at_ <= line_.size(); }
-  /// The next word of the line; good until the next line.
+  /// The next word of the line; valid until the next line.
   std::string_view word()
   {
     if (at_ > line_.size()) refuse("a word is missing");
@@ -56,13 +56,13 @@ class text_reader {
   {
     if (word() != wanted) refuse("another word is wanted");
   }
-  /// The next word is this one, which says what comes after it.
+  /// Checks that the next word is this key.
   void key(std::string_view name)
   {
     if (!has_word() || word() != name) refuse_key(name, "is wanted here");
   }
-  /// A key, and a whole number from 0 to `most`. @param none   a word for no number, which is UINT32_MAX then; empty:
-  /// there is none
+  /// Reads a key, and an integer from 0 to `most`. @param none   a word that stands for UINT32_MAX; empty: there is
+  /// none
   std::uint64_t value(std::string_view name, std::uint64_t most, std::string_view none = {}, int base = 10)
   {
     key(name);

@@ -10,18 +10,18 @@
 
 namespace chunkmem::inline v0 {
 
-/// Where bytes live, from the fastest to the largest. Neighbours are joined by a link over which bytes are copied.
+/// The tiers of memory, from the fastest to the largest. Bytes are copied over a link between neighbours.
 enum class tier : std::uint8_t { device, host };
 
 inline constexpr std::size_t tier_count = 2;
 
-/// All of them, from the fastest to the largest: `for (const tier where : all_tiers)`.
+/// All tiers, from the fastest to the largest: `for (const tier where : all_tiers)`.
 inline constexpr std::array<tier, tier_count> all_tiers{tier::device, tier::host};
 
-/// Holds what no other tier has room for: nothing below it can take a copy.
+/// The largest tier, which holds all bytes without room elsewhere.
 inline constexpr tier last_tier = all_tiers.back();
 
-/// The neighbour below, or no_tier.
+/// The next larger tier, or no_tier.
 [[nodiscard]] constexpr tier next_tier(tier where) noexcept
 {
   return static_cast<tier>(static_cast<std::uint8_t>(where) + 1);

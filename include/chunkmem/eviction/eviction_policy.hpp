@@ -23,11 +23,11 @@ namespace eviction {
 struct candidate {
   chunk_id chunk = chunk_id::none;
   access_index next_use =
-      access_index::none;  ///< that would have to load, in the record followed; none: no such use, or no record
+      access_index::none;  ///< the next use with a load, in the followed record; none: no such use, or no record
   std::uint32_t frames = 1;
   bool dirty = false;          ///< leaving costs a write-back
-  std::uint64_t arrived = 0;   ///< when it came to the device: grows with each chunk that does
-  std::uint64_t released = 0;  ///< when its last pin ended: grows likewise
+  std::uint64_t arrived = 0;   ///< stamp of its arrival on the device, growing with each arrival
+  std::uint64_t released = 0;  ///< stamp of the end of its last pin, growing likewise
 };
 
 }  // namespace eviction
@@ -52,7 +52,7 @@ concept chooses_victim = requires(Policy policy, access_index now) {
   } noexcept -> std::same_as<chunk_id>;
 };
 
-/// Hears of a finished record.
+/// Is told of a finished record.
 template <class Policy>
 concept hears_profile = requires(Policy policy, const access_record& record) { policy.on_profile(record); };
 
@@ -62,8 +62,8 @@ concept hears_profile = requires(Policy policy, const access_record& record) { p
 /// candidate that is not in the set, `leave` removes one with the `next_use` it entered with; `victim(now)` is one of
 /// the candidates, or none if there are none, and does not remove it (candidates that leave and enter again unchanged,
 /// the last that left first, are in the set as before); `on_profile` may allocate, comes when the set is
-/// empty, and an empty record means that next uses are unknown; all else neither allocates nor throws; the same calls
-/// give the same victims.
+/// empty, and an empty record means that next uses are unknown; no other call allocates or throws; the same calls give
+/// the same victims.
 template <class Policy>
 concept eviction_policy =
     names_itself<Policy> && std::same_as<typename Policy::policy_kind, eviction_kind> && std::semiregular<Policy> &&
@@ -84,8 +84,8 @@ concept tuned_eviction =
       } noexcept;
     };
 
-/// An eviction policy that knows which frames leases will come down to: a chunk is placed below its lease limit where
-/// it can be.
+/// An eviction policy that knows the frames that leases will reach: a chunk is placed below its lease limit if
+/// possible.
 template <class Policy>
 concept bounded_eviction =
     eviction_policy<Policy> && requires(const Policy& policy, const eviction::candidate& item, access_index now) {

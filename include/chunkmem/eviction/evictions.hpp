@@ -25,7 +25,7 @@ namespace eviction {
 ///
 /// Good when nothing is known of the future; poor for a trainer that walks its layers in a cycle, where the chunk used
 /// longest ago is the next one needed. Cost: a linked list in an array, 16 bytes for each chunk and O(1) for each call;
-/// a chunk that comes back after others were let go of takes a step for each of them.
+/// a chunk that enters again after later releases takes a step for each of these.
 class lru {
  public:
   using policy_kind = eviction_kind;
@@ -70,8 +70,8 @@ class lru {
     std::uint64_t released = 0;
   };
 
-  /// Behind whom a chunk belongs that was released earlier than the last one. O(1) at the front, which is where the
-  /// victims of a window come back to; else O(chunks released later).
+  /// The place of a chunk that was released earlier than the last one. O(1) at the front, where the victims of a frame
+  /// run come back to; else O(chunks released later).
   [[nodiscard]] std::uint32_t place_for(std::uint64_t released) const noexcept
   {
     if (released <= links_[links_[end_].after].released) return end_;
@@ -91,7 +91,7 @@ static_assert(eviction_policy<lru>);
 ///     manager<backend::host_arena, eviction::fifo> m{memory};
 ///
 /// A chunk keeps its place in the queue while it is pinned; only leaving the device and coming back puts it at the end.
-/// Good as a yardstick; poor wherever a chunk is used again and again. What came at the same time goes by the lower id.
+/// Good as a baseline; poor wherever a chunk is used again and again. Chunks of one arrival go by the lower id.
 /// Cost: a heap in an array, 20 bytes for each chunk and O(log candidates) for each call but `victim`.
 class fifo {
  public:
@@ -169,8 +169,8 @@ static_assert(eviction_policy<fifo>);
 ///
 ///     manager<backend::host_arena, eviction::list_order> m{memory};
 ///
-/// What PatrickStar does while it records, and where its next uses tie. Good as a yardstick and where a trainer walks
-/// its tensors once in their order; poor when the first ones are wanted again soonest. Source: Fang et al. 2021, arXiv
+/// PatrickStar's rule while it records, and for equal next uses. Good as a baseline and where a trainer walks its
+/// tensors once in their order; poor when the first ones are needed again soonest. Source: Fang et al. 2021, arXiv
 /// 2108.05818. Cost: O(1) words for each call, 1.02 bits for each chunk.
 class list_order {
  public:
@@ -199,7 +199,7 @@ static_assert(eviction_policy<list_order>);
 ///
 ///     manager<backend::host_arena, eviction::cost_aware> m{memory, {}, eviction::cost_aware{0.5}};  // theta
 ///
-/// A chunk costs a load where its next use needs its bytes, and a write-back where the host has not got them. Per byte
+/// A chunk costs a load where its next use needs its bytes, and a write-back where the host lacks them. Per byte
 /// that is 0, 1 or 2, whatever its size: so optimizer states on the device (2, for a whole iteration) outlive weights
 /// (1, for a part of it), which `belady` gets wrong. Good where an iteration repeats and bytes count; poor for a single
 /// pass over random accesses, where `belady` moves less. Without a record it is `lru`.
@@ -216,10 +216,10 @@ class cost_aware {
 
   cost_aware() = default;
   /// @param theta   moves per byte that an iteration of distance outweighs, for every record
-  /// @throws config_error   negative or no number
+  /// @throws config_error   negative or NaN
   explicit cost_aware(double theta) : theta_{theta}, variants_{1}
   {
-    if (!(theta >= 0)) throw config_error{"theta of cost_aware is negative or no number (0 lets cost decide alone)"};
+    if (!(theta >= 0)) throw config_error{"theta of cost_aware is negative or not a number (0 lets cost decide alone)"};
   }
 
   [[nodiscard]] std::uint32_t variants() const noexcept { return variants_; }
@@ -279,7 +279,7 @@ class cost_aware {
  private:
   static constexpr double thetas[] = {0, 1.25, 1.5, 1.75, 2, 2.125, 2.25, 2.5, 2.75, 3, 4};
   struct of_kind {
-    index_set idle;       // chunks that nothing has to load again
+    index_set idle;       // chunks that need no later load
     index_set next_uses;  // accesses
   };
 
@@ -383,7 +383,7 @@ class belady {
 
 static_assert(eviction_policy<belady>);
 
-/// The order of evictions while a plan of retention is carried out on a copy of the residency. Not a policy to name.
+/// The order of evictions while a retention plan is carried out on a copy of the residency. Not a policy for users.
 ///
 ///     by_retention order;
 ///     order.place_below(plan.lease_limits);   // then as any eviction policy
@@ -398,8 +398,7 @@ class by_retention {
   static constexpr std::uint32_t no_lease_limit = UINT32_MAX;
 
   /// @param lease_limits   by access index: leases come down to this frame before a chunk that is loaded now leaves
-  /// again.
-  ///                  The array outlives its use
+  ///                       again. The array outlives its use
   void place_below(std::span<const std::uint32_t> lease_limits) noexcept { lease_limits_ = lease_limits; }
 
   /// @param frames   by access index: the frame wanted for a chunk that is loaded now, or none. The array outlives its
@@ -426,7 +425,7 @@ class by_retention {
     return first != chunk_id::none ? first : staying_.victim(now);
   }
 
-  /// The plan does not keep the chunk.
+  /// Whether the plan does not keep the chunk.
   [[nodiscard]] bool gives_up(const candidate& item) const noexcept { return item.next_use == access_index::none; }
   /// A chunk that is loaded now must lie below this frame.
   [[nodiscard]] std::uint32_t lease_limit(access_index now) const noexcept
@@ -466,7 +465,8 @@ static_assert(bounded_eviction<by_retention>);
 
 /// One eviction policy out of a list, chosen when the program runs: `any_eviction<belady, lru>{"lru"}`.
 ///
-/// Good and poor as policy_choice says; decisions are rare beside accesses, so the indirect call is not felt.
+/// Good and poor cases: see policy_choice. Decisions are rare compared with accesses, so the indirect call costs
+/// little.
 template <eviction_policy... Policies>
 class any_eviction : public policy_choice<Policies...> {
  public:

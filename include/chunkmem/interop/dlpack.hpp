@@ -26,7 +26,7 @@ namespace chunkmem::inline v0 {
 
 /// Tensors of other programs and frameworks, lent and taken by the structs of DLPack.
 ///
-/// The header of DLPack is the user's own, 0.6 or newer. A framework's copy that was included before counts instead.
+/// The header of DLPack comes from the user, 0.6 or newer. A framework's copy that was included before is used instead.
 namespace interop {
 
 /// The name of an element type in DLPack.
@@ -48,7 +48,7 @@ namespace interop {
   return left.code == right.code && left.bits == right.bits && left.lanes == right.lanes;
 }
 
-/// The calling thread may read these bytes.
+/// Whether the calling thread may read the bytes of this device.
 [[nodiscard]] constexpr bool is_readable_here(const DLDevice& device) noexcept
 {
   return device.device_type == kDLCPU || device.device_type == kDLCUDAHost || device.device_type == kDLROCMHost ||
@@ -66,7 +66,7 @@ concept dlpack_managed = requires(Managed it, void (*deleter)(Managed*)) {
 /// Bit of `flags` in the newer struct: the consumer may not write.
 inline constexpr std::uint64_t dlpack_read_only = 1;
 
-/// The newest layout of structs that is known here.
+/// The newest supported major version of the structs.
 inline constexpr std::uint32_t dlpack_major_version = 1;
 
 /// The struct has a version.
@@ -79,7 +79,7 @@ concept dlpack_versioned = dlpack_managed<Managed> && requires(Managed it) {
 
 static_assert(dlpack_managed<DLManagedTensor> && !dlpack_versioned<DLManagedTensor>);
 
-/// One lent tensor. It comes back when its consumer calls the deleter.
+/// One lent tensor. It is returned when its consumer calls the deleter.
 ///
 ///     struct lent_pin final : lent_tensor { my_pin pin; };
 ///     dlpack_returns::address::drop(dlpack_returns::address{returns}, new lent_pin);  // in the deleter
@@ -100,9 +100,9 @@ class lent_tensor {
 ///
 /// A framework may call a deleter on any of its threads, at any time, and a manager has one caller at a time. With a
 /// mailbox the deleter only drops the tensor in, and `collect` ends the pins. Without a mailbox the deleter ends the
-/// pin itself, and has to be called where the manager may be called. The mailbox may go before the tensors are back.
-/// Such tensors end on the thread that gives the last of them back. Cost: a deleter makes one exchange and waits for
-/// nobody; nothing is allocated.
+/// pin itself, and has to be called where the manager may be called. The mailbox may be destroyed before the tensors
+/// are returned. These then end on the thread that returns the last of them. Cost: a deleter makes one atomic exchange
+/// and never waits; nothing is allocated.
 ///
 /// Use:
 ///
@@ -118,7 +118,7 @@ class dlpack_returns {
  public:
   dlpack_returns() : box_{std::make_shared<box>()} {}
 
-  /// Ends the pins of all tensors that are back. @return   how many
+  /// Ends the pins of all returned tensors. @return   their number
   std::size_t collect() noexcept { return box_->empty(); }
 
   /// A share in the mailbox, for a tensor that is lent.
@@ -136,8 +136,7 @@ class dlpack_returns {
   };
 
  private:
-  /// A stack without locks. Only one thread takes from it, and takes all at once, so an address that comes again does
-  /// no harm.
+  /// A lock-free stack. Only one thread takes from it, and takes all together, so that there is no ABA problem.
   struct box {
     box() = default;
     box(const box&) = delete;
@@ -223,7 +222,7 @@ class lent_pin final : public lent_tensor {
 
 }  // namespace detail
 
-/// How a pin is lent.
+/// The options of lending a pin.
 ///
 ///     const lending how{.device_id = 1, .returns = &returns};
 ///     DLManagedTensor* const lent = to_dlpack<DLManagedTensor>(std::move(pin), extents, how);
@@ -257,13 +256,13 @@ template <dlpack_managed Managed, pinned_element Element, class Engine>
 
 /// Lends the bytes of a pin: the tensor stays where it is until the consumer calls the deleter.
 ///
-/// - A pin for a stream is ready for that stream alone. Let the consumer work on that stream, and call the deleter no
+/// - A pin for a stream is ready only for that stream. Let the consumer work on that stream, and call the deleter no
 ///   earlier than its last work is enqueued there.
 /// - A pin in memory of a CUDA device is lent as memory of that device, and any other pin as memory of the CPU.
 /// - A pin for reading has the read-only flag of DLPack 1. The older struct has no such flag: take
 ///   `to_dlpack_without_const`.
-/// - Call the deleter before the manager goes, like the end of any pin. Call it within the iteration of the pin, so
-///   that the step follows its record. Without `returns`, call it on a thread that may call the manager.
+/// - Call the deleter before the manager is destroyed, like the end of any pin. Call it within the iteration of the
+///   pin, so that the step follows its record. Without `returns`, call it on a thread that may call the manager.
 ///
 /// Use:
 ///
@@ -274,7 +273,7 @@ template <dlpack_managed Managed, pinned_element Element, class Engine>
 /// @tparam Managed   DLManagedTensor, or DLManagedTensorVersioned of DLPack 1
 /// @param held       moved from only where this returns
 /// @param extents    extents of the tensor, as declared, or any others with as many elements
-/// @throws usage_error      released, moved from, of a rehearsal (which has no bytes), or another number of elements
+/// @throws usage_error      a pin that was released or moved from, or of a rehearsal; or another number of elements
 /// @throws std::bad_alloc   no room for the struct
 template <dlpack_managed Managed = DLManagedTensor, pinned_element Element, class Engine>
 [[nodiscard]] Managed* to_dlpack(pin<Element, Engine>&& held, const shape& extents, const lending& how = {})
@@ -341,7 +340,7 @@ namespace detail {
 
 inline constexpr int most_axes = 64;  ///< the most that frameworks have
 
-/// The number of elements, after every check that a foreign struct allows.
+/// The number of elements, after all possible checks of a foreign struct.
 inline std::uint64_t checked_elements(const DLTensor& from, dtype wanted)
 {
   if (!is_same_type(from.dtype, dlpack_type_of(wanted)))
@@ -363,7 +362,7 @@ inline std::uint64_t checked_elements(const DLTensor& from, dtype wanted)
   return elements.value();
 }
 
-/// Elements lie in the usual order without gaps. Axes of one element may have any stride. @pre   it was checked
+/// Whether elements are row-major without gaps. Axes of one element may have any stride. @pre   it was checked
 [[nodiscard]] inline bool is_compact(const DLTensor& from) noexcept
 {
   if (from.strides == nullptr) return true;
@@ -405,10 +404,10 @@ inline void copy_strided(const DLTensor& from, std::size_t size, int axis, const
 
 }  // namespace detail
 
-/// The elements of a foreign tensor in their place. The span is good as long as the tensor is.
+/// The elements of a foreign tensor, without a copy. The span is valid as long as the tensor.
 ///
-/// @throws usage_error   another element type, not the host's memory, not compact in the usual order, not aligned for
-///                       its elements, or no bytes; size_overflow   more bytes than 64 bits count
+/// @throws usage_error   another element type, not the host's memory, not row-major without gaps, not aligned for its
+///                       elements, or no bytes; size_overflow   more bytes than 64 bits can count
 template <element Element>
 [[nodiscard]] std::span<const Element> span_of(const DLTensor& from)
 {
@@ -423,12 +422,12 @@ template <element Element>
   return {reinterpret_cast<const Element*>(begin), static_cast<std::size_t>(elements)};
 }
 
-/// Copies a foreign tensor with any strides, bit for bit, in the usual order.
+/// Copies a foreign tensor with any strides, bit for bit, in row-major order.
 ///
 /// @param to   as many elements; the two may not overlap
-/// @throws usage_error     as span_of, but for order and alignment; or another number of elements; nothing was written
+/// @throws usage_error     as span_of, except order and alignment; or another number of elements; nothing was written
 /// @throws size_overflow   as span_of
-/// @complexity   O(elements); one copy where they are compact
+/// @complexity   O(elements); one copy where there are no gaps
 template <element Element>
 void copy_of(const DLTensor& from, std::span<Element> to)
 {
@@ -448,8 +447,8 @@ void copy_of(const DLTensor& from, std::span<Element> to)
 ///
 /// @param place   the tier that is written first: the calling thread must reach it. The default is the device where the
 ///   thread reaches it, else the host
-/// @throws usage_error   as copy_of; another shape; or the tensor cannot be written now; it is as it was
-/// @throws out_of_memory, device_error   as acquire; the tensor is as it was
+/// @throws usage_error   as copy_of; another shape; or the tensor cannot be written now; it is unchanged
+/// @throws out_of_memory, device_error   as acquire; the tensor is unchanged
 template <class Manager, element Element>
 void fill(Manager& m, tensor<Element> to, const DLTensor& from,
           memory_location place = Manager::engine_type::host_addressable ? memory_location::device

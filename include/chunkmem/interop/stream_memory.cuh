@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// CCCL 3.0 shows its memory resources only to who asks; newer releases do not look at this.
+// CCCL 3.0 has its memory resources only with this macro; newer releases ignore it.
 #if !defined(LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE)
 #define LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE
 #endif
@@ -19,15 +19,14 @@
 namespace chunkmem::inline v0 {
 namespace interop {
 
-/// Memory of a tier as a resource of CCCL (`cuda::mr`). Libraries that take such a resource work within a manager's
-/// budget.
+/// Memory of a tier as a resource of CCCL (`cuda::mr`). Libraries that accept such a resource then work within a
+/// manager's budget.
 ///
 /// Every allocation is a lease, ordered in the stream that asks for it. The bytes are ready for work of this stream.
-/// The next user of the bytes waits for the work that this stream was given before they came back. The default streams
-/// are refused, and a backend adopts few others. A model of both forms that these concepts have had: `async_resource`
-/// of CCCL 3.0, and `resource` of 3.1 and newer. In a rehearsal addresses are null. Copies are handles of one resource,
-/// as CCCL wants them. The end of the last copy ends all leases that are still out. Cost: that of a lease, no heap once
-/// steps repeat.
+/// The next user of the bytes waits for the work of this stream before they were freed. The default streams are
+/// refused, and a backend adopts few others. Models both versions of the concepts: `async_resource` of CCCL 3.0, and
+/// `resource` of 3.1 and newer. In a rehearsal addresses are null. Copies are handles of one resource, as CCCL
+/// requires. The end of the last copy ends all live leases. Cost: that of a lease, no heap once steps repeat.
 ///
 /// Use:
 ///
@@ -80,7 +79,7 @@ class stream_memory {
     deallocate(stream, data, size, alignment);
   }
 
-  /// Whether each takes back the allocations of the other.
+  /// Whether each can free the allocations of the other.
   [[nodiscard]] bool operator==(const stream_memory& other) const noexcept { return leases_ == other.leases_; }
   [[nodiscard]] bool operator!=(const stream_memory& other) const noexcept { return leases_ != other.leases_; }
 
@@ -90,7 +89,7 @@ class stream_memory {
   {
   }
 
-  /// The leases that are out, and counts of wrong returns: see stream_leases.
+  /// The live leases, and counts of wrong returns: see stream_leases.
   [[nodiscard]] const auto& leases() const noexcept { return *leases_; }
 
  private:

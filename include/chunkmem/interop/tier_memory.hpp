@@ -16,15 +16,15 @@
 namespace chunkmem::inline v0 {
 namespace interop {
 
-/// Finds the lease of an address. Allocators get an address back, and a lease is an object.
+/// Finds the lease of an address: allocators free an address, and a lease is an object.
 ///
 ///     lease_table table{m};
 ///     std::byte* const place = table.take(tier::device, 1_MiB, agent::compute);
 ///     table.give(place, 1_MiB);
 ///
-/// The search begins with the last lease: containers and frameworks mostly give the last allocation back first. Room
-/// for entries is kept. So a step that takes as much as the step before allocates nothing on the heap. Cost: O(1) in
-/// the order of a stack, else O(live leases).
+/// The search begins with the last lease: containers and frameworks mostly free the last allocation first. Room for
+/// entries is kept, so a step with as many leases as the step before allocates nothing on the heap. Cost: O(1) in stack
+/// order, else O(live leases).
 ///
 /// @threads   one caller per manager
 template <class Manager>
@@ -34,7 +34,7 @@ class lease_table {
 
   explicit lease_table(Manager& m) noexcept : m_{&m} {}
 
-  /// @return   its address; null in a rehearsal, where nothing has bytes
+  /// @return   its address; null in a rehearsal, which has no bytes
   /// @throws out_of_memory, usage_error   as lease
   [[nodiscard]] std::byte* take(tier where, bytes size, agent stream)
   {
@@ -49,7 +49,7 @@ class lease_table {
     return leases_.back().held.data();
   }
 
-  /// Ends the lease at an address, after `before_end(its agent)`. @return   there was such a lease
+  /// Ends the lease at an address, after `before_end(its agent)`. @return   whether there was such a lease
   template <class BeforeEnd>
   bool give(const void* address, bytes size, BeforeEnd before_end)
   {
@@ -81,15 +81,15 @@ class lease_table {
   std::vector<entry> leases_;
 };
 
-/// Leases that are taken and given back in streams of a framework. stream_memory and other allocators of streams are
-/// made of them.
+/// Leases that are allocated and freed in streams of a framework: the base of stream_memory and other stream-ordered
+/// allocators.
 ///
 ///     stream_leases<Manager, Stream> leases{m};
 ///     void* const place = leases.take(stream, tier::device, 1'000, 256);
 ///     leases.give(stream, place, 1'000);
 ///
-/// A stream is adopted the first time it is seen. A stream may give back bytes that another stream took: the other
-/// stream is then ordered after it. Cost: that of a lease, and O(streams) to find a stream; no heap once steps repeat.
+/// A stream is adopted at its first use. A stream may free bytes that another stream allocated: the other stream is
+/// then ordered after it. Cost: that of a lease, and O(streams) to find a stream; no heap once steps repeat.
 ///
 /// @tparam Stream   the type that `adopt` of the manager's backend takes, such as cudaStream_t
 /// @threads         one caller per manager
@@ -142,7 +142,7 @@ class stream_leases {
   };
 
   [[nodiscard]] auto& backend() const noexcept { return leases_.manager().backend(); }
-  /// An allocation of nothing has an address of its own too.
+  /// An allocation of 0 bytes has its own address too.
   [[nodiscard]] static bytes size_of_lease(std::size_t size) noexcept { return bytes{size > 0 ? size : 1}; }
 
   void* take_for(agent stream, tier where, std::size_t size, std::size_t alignment)
@@ -169,13 +169,12 @@ class stream_leases {
 /// Memory of a tier for the containers of the standard library: `std::pmr::vector` and others within a manager's
 /// budget.
 ///
-/// Every allocation is a lease. It is counted, and makes chunks leave where there is no other room. It is in the
-/// record, so a step that allocates alike each time is planned with it. Good for workspaces and batches of a step. Poor
-/// for many small objects, since a lease takes at least 256 bytes: put a `std::pmr::monotonic_buffer_resource` on top
-/// for them. Give vectors their room at once, so that the steps of their growth are no leases. In a rehearsal a lease
-/// is counted and has no bytes: containers then write to bytes of `std::pmr::new_delete_resource`. The end of this
-/// resource ends all leases that are still out. Source: memory_resource of C++17. Cost: that of a lease, no heap once
-/// steps repeat.
+/// Every allocation is a lease. It is counted, and evicts chunks where there is no other room. It is in the record, so
+/// a step with the same allocations each time is planned with them. Good for workspaces and batches of a step. Poor for
+/// many small objects, since a lease takes at least 256 bytes: put a `std::pmr::monotonic_buffer_resource` on top for
+/// them. Reserve vectors, so that their growth makes no leases. In a rehearsal a lease is counted and has no bytes:
+/// containers then write to bytes of `std::pmr::new_delete_resource`. The end of this resource ends all live leases.
+/// Source: memory_resource of C++17. Cost: that of a lease, no heap once steps repeat.
 ///
 /// Use:
 ///
@@ -187,7 +186,7 @@ template <class Manager>
 class tier_memory final : public std::pmr::memory_resource {
  public:
   /// @param m   outlives this   @param where   a tier that the calling thread can read and write
-  /// @throws config_error       it cannot
+  /// @throws config_error       it cannot reach that tier
   explicit tier_memory(Manager& m, tier where = tier::host) : leases_{m}, where_{where}
   {
     if (where != tier::host && !(where == tier::device && Manager::engine_type::host_addressable))
@@ -203,10 +202,10 @@ class tier_memory final : public std::pmr::memory_resource {
       std::pmr::new_delete_resource()->deallocate(it.data, it.size, tensor_alignment.count());
   }
 
-  /// The number of allocations that were not given back.
+  /// The number of live allocations.
   [[nodiscard]] std::size_t live() const noexcept { return leases_.live(); }
-  /// Counts addresses that were given back and never came from here, or came back twice: a defect of their user. They
-  /// are left alone.
+  /// Counts frees of addresses that never came from here, or that were freed twice: an error of the user. They are
+  /// ignored.
   [[nodiscard]] std::uint64_t unknown_returns() const noexcept { return unknown_returns_; }
 
  private:
@@ -252,7 +251,7 @@ class tier_memory final : public std::pmr::memory_resource {
     return this == &other;
   }
 
-  /// An allocation of nothing has an address of its own too.
+  /// An allocation of 0 bytes has its own address too.
   [[nodiscard]] static bytes size_of_lease(std::size_t size) noexcept { return bytes{size > 0 ? size : 1}; }
 
   lease_table<Manager> leases_;

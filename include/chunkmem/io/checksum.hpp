@@ -22,7 +22,7 @@ namespace chunkmem::inline v0 {
 
 namespace io {
 
-/// A checksum of 64 bits over bytes that come run by run. It finds accidents, and does not stop an attacker.
+/// A 64-bit checksum over bytes that come run by run. It finds accidental damage; it is not cryptographic.
 ///
 /// XXH3 of the kept library xxHash, at the speed of memory. Source: Collet, xxHash 0.8.
 ///

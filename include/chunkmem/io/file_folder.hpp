@@ -22,7 +22,7 @@ namespace chunkmem::inline v0 {
 ///
 /// - `write` takes some of the bytes, at least one, and says how many.
 /// - `sync` returns when the bytes survive a power cut.
-/// - `close` reports errors that the system has not told before.
+/// - `close` reports errors that the system has not reported before.
 ///
 /// All throw io_error. After an io_error the file is lost: do not write to it again.
 template <class Writer>
@@ -78,9 +78,9 @@ concept file_folder =
       } -> std::same_as<std::vector<std::string>>;
     };
 
-/// A folder that lets one writer in at a time. `lock` gives an object that keeps all others out while it lives, in this
-/// process and in others. It throws io_error at once where another has the lock. A process that is killed loses the
-/// lock; its children may still hold it.
+/// A folder with one writer at a time. `lock` returns an object that locks out all other writers while it lives, in
+/// this process and in others. It throws io_error immediately where another writer has the lock. A process that is
+/// killed loses the lock; its children may still hold it.
 template <class Folder>
 concept lockable_folder = file_folder<Folder> && requires(Folder folder) {
   {
@@ -89,8 +89,8 @@ concept lockable_folder = file_folder<Folder> && requires(Folder folder) {
 };
 
 /// A folder that a thread may read and clear while its caller goes on, also after the caller's object is gone.
-/// `again()` is another object for the same folder. `identity()`, two numbers, is equal for these two and tells the
-/// folder from others. A save reads and clears other folders before it returns.
+/// `again()` is another object for the same folder. `identity()`, two numbers, identifies the folder. A save reads and
+/// clears folders without these functions before it returns.
 template <class Folder>
 concept shareable_folder = file_folder<Folder> && requires(const Folder& known) {
   {
@@ -101,9 +101,8 @@ concept shareable_folder = file_folder<Folder> && requires(const Folder& known) 
   } -> std::same_as<std::array<std::uint64_t, 2>>;
 };
 
-/// A folder that knows the owners of its files. A file is foreign if a user may change it who has no say in this
-/// folder. `open_own` throws io_error for a foreign file, and a checkpoint passes over it. A file that is not there is
-/// not foreign.
+/// A folder that knows the owners of its files. A file is foreign if a user may change it who is not trusted in this
+/// folder. `open_own` throws io_error for a foreign file, and a checkpoint ignores it. A missing file is not foreign.
 template <class Folder>
 concept guarded_folder = file_folder<Folder> && requires(const Folder& known, std::string_view name) {
   {
@@ -148,8 +147,8 @@ struct io_reason {
 }
 }  // namespace detail
 
-/// Keeps others out of a folder that knows locks. Does nothing for a folder that does not.
-/// @throws io_error   somebody else has it
+/// Locks a folder that has locks. Does nothing for other folders.
+/// @throws io_error   another writer has the lock
 template <file_folder Folder>
 [[nodiscard]] auto lock_of(Folder& folder)
 {
@@ -159,7 +158,7 @@ template <file_folder Folder>
     return detail::no_lock{};
 }
 
-/// Whether a file is foreign. No file is foreign where the folder does not know.
+/// Whether a file is foreign. Never in a folder that does not know the owners.
 template <file_folder Folder>
 [[nodiscard]] bool is_foreign(const Folder& folder, std::string_view name)
 {
@@ -179,7 +178,7 @@ template <file_folder Folder>
 }
 
 /// The error of an operation on a file or a folder. Its sentence names a byte where bytes are read or written.
-/// @param number   errno, or 0 where nothing was said and nothing was done
+/// @param number   errno, or 0 where the system reported no error and did nothing
 [[nodiscard]] inline io_error failed(std::string_view operation, std::string_view file, int number,
                                      std::uint64_t offset = 0)
 {
@@ -220,7 +219,7 @@ void read_all(Reader& file, std::uint64_t offset, std::span<std::byte> room, std
 /// A new file that gets its name when it is whole and synced. A file that is not finished is removed, if possible; a
 /// forked child leaves it to its parent.
 ///
-/// The name is there for good after the next sync of the folder. The folder has to outlive it.
+/// The name is durable after the next sync of the folder. The folder has to outlive the object.
 ///
 /// Use:
 ///
@@ -232,7 +231,7 @@ template <file_folder Folder>
 class atomic_file {
  public:
   /// @param temporary   its name until it is whole
-  /// @throws io_error   also where there is such a file: it stays
+  /// @throws io_error   also where such a file exists: it stays
   atomic_file(Folder& folder, std::string_view temporary)
       : folder_{folder}, temporary_{temporary}, file_{folder.create(temporary)}
   {
@@ -244,7 +243,7 @@ class atomic_file {
     if (!is_whole_ && made_in_.is_here()) (void)folder_.remove(temporary_);
   }
 
-  /// @throws io_error   nothing more may be done with it
+  /// @throws io_error   nothing more may be done with the file
   void write(std::span<const std::byte> content) { write_all(*file_, content, temporary_); }
   /// The bytes so far survive a power cut, under the temporary name. @throws io_error   nothing more may be done with
   /// the file

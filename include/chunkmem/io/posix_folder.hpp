@@ -39,9 +39,9 @@ using chunkmem::detail::uninterrupted;
 
 /// A folder of this machine, opened once: later changes of its path do not matter.
 ///
-/// Files are made for their owner alone (0600), never followed through a symbolic link, and closed in a child. The
-/// folder's own path is followed as it is. A folder that is not there is made (0700), and stays after a power cut; its
-/// parent has to be there. Good for any local or network file system that keeps POSIX's rename.
+/// Files are readable by their owner only (0600), never opened through a symbolic link, and closed on exec. Links in
+/// the folder's own path are followed. A missing folder is made durably (0700); its parent has to exist. Good for any
+/// local or network file system with POSIX's atomic rename.
 ///
 /// Three users may change files: the user of this process, the owner of the folder, and root. These files are foreign
 /// (see guarded_folder):
@@ -49,11 +49,11 @@ using chunkmem::detail::uninterrupted;
 /// - a file that everybody may write to;
 /// - a file with a second name, where others may add names to the folder.
 ///
-/// So others may add files to a folder, as to one with mode 01777 or 0770, and no such file is believed.
+/// So others may add files to a folder, such as one with mode 01777 or 0770, and no such file is trusted.
 ///
 /// Use:
 ///
-///     io::posix_folder folder{"runs/a"};                    // makes the folder where it is not there
+///     io::posix_folder folder{"runs/a"};                    // makes the folder if it does not exist
 ///     checkpoint::save(m, folder);
 ///     const auto found = checkpoint::load(m, folder);
 ///
@@ -112,9 +112,9 @@ class posix_folder {
     std::string name_;
   };
 
-  /// A lock of the folder: nobody else has one while this lives. The system lets go of the lock when the process has
-  /// ended, in whatever way. Children that were forked meanwhile and have run no other program since hold it too. A
-  /// copy of this in a child locks and unlocks nothing.
+  /// A lock of the folder: no other lock exists while this object lives. The system releases the lock when the process
+  /// ends, in whatever way. Children that were forked meanwhile, and have not called exec, hold it too. A copy of this
+  /// object in a child locks and unlocks nothing.
   class guard {
    public:
     /// @param lock   has the lock @param name   of the locked file
@@ -139,7 +139,7 @@ class posix_folder {
     own_process made_in_;
   };
 
-  /// @throws io_error       it cannot be made or opened; one that was made and might not stay is removed
+  /// @throws io_error       it cannot be made or opened; a new folder that may not be durable is removed
   /// @throws config_error   everybody may replace files in it
   explicit posix_folder(const std::string& path)
   {
@@ -154,8 +154,8 @@ class posix_folder {
                                       << " (chmod o-w, or take another folder)"};
     owner_ = what.st_uid;
     others_may_add_ = (what.st_mode & (S_IWGRP | S_IWOTH)) != 0;
-    // Also for a folder that was there: its maker may have been killed right after making it. Its parent may be closed
-    // to us, though.
+    // Also for an existing folder: its maker may have been killed right after making it. Its parent may not be
+    // readable.
     const detail::descriptor parent{::openat(folder_.get(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
     if ((parent.is_open() && ::fsync(parent.get()) == 0) || !is_new) return;
     const int number = errno;
@@ -163,7 +163,7 @@ class posix_folder {
     throw failed("syncing what lies around the folder", path, number);
   }
 
-  /// The same folder, whatever has become of its path. @throws io_error   too many files are open
+  /// The same folder, also where its path has changed. @throws io_error   too many files are open
   [[nodiscard]] posix_folder again() const
   {
     posix_folder same;
@@ -203,7 +203,7 @@ class posix_folder {
     if (is_foreign(what)) throw foreign(name, what);
     return {std::move(found), name};
   }
-  /// False too where there is no such file.
+  /// Also false where there is no such file.
   [[nodiscard]] bool is_foreign(std::string_view name) const
   {
     struct stat what = {};
@@ -226,12 +226,12 @@ class posix_folder {
   {
     if (::fsync(folder_.get()) != 0) throw failed("syncing", "the folder", errno);
   }
-  /// Locks a file that only its owner can open, `.chunkmem-lock`: nobody else can hold the lock. Never waits. The file
-  /// goes with the lock. A process that is killed leaves the file, unlocked, for the next process. A foreign file of
-  /// that name is passed over, and so is a file with a second name: `.chunkmem-lock-1` is next. Where the file system
-  /// knows no locks (some network file systems), nobody is kept out.
-  /// @throws io_error   another has the lock (errno EWOULDBLOCK), in this process too: the text names the process, and
-  ///   says whether it is stopped. Or the file cannot be made
+  /// Locks a file that only its owner can open, `.chunkmem-lock`, so that other users cannot hold the lock. Never
+  /// waits. The file is removed with the lock. A process that is killed leaves the file, unlocked, for the next
+  /// process. A foreign file with this name is skipped, and so is a file with a second name: `.chunkmem-lock-1` is
+  /// next. Where the file system has no locks (some network file systems), no writer is locked out.
+  /// @throws io_error   another writer has the lock (errno EWOULDBLOCK), also in this process: the text names the
+  ///   process, and says whether it is stopped. Or the file cannot be made
   [[nodiscard]] guard lock()
   {
     constexpr unsigned names = 8;
@@ -258,7 +258,7 @@ class posix_folder {
     if (list == nullptr) throw failed("listing", "the folder", errno);
     (void)again.release();  // it is the list's now
     for (std::vector<std::string> found;;) {
-      errno = 0;  // each time: an allocation that went well may have set it
+      errno = 0;  // each time: a successful allocation may have set it
       const dirent* const entry = ::readdir(list.get());
       if (entry == nullptr && errno != 0) throw failed("listing", "the folder", errno);
       if (entry == nullptr) return found;
@@ -297,7 +297,7 @@ class posix_folder {
     return !is_of_known || is_linked_in(what) ||
            (!S_ISLNK(what.st_mode) && (what.st_mode & S_IWOTH) != 0);  // every link has mode 0777
   }
-  /// A user who may add names to the folder may have given it a name of a believed user's file from elsewhere.
+  /// A user who may add names to the folder may have linked a trusted user's file from elsewhere.
   [[nodiscard]] bool is_linked_in(const struct stat& what) const noexcept
   {
     return others_may_add_ && S_ISREG(what.st_mode) && what.st_nlink > 1;
@@ -305,7 +305,7 @@ class posix_folder {
   [[nodiscard]] io_error foreign(std::string_view name, const struct stat& what) const
   {
     error_text text;
-    text << "chunkmem: " << name.substr(0, 255) << " is not believed: ";
+    text << "chunkmem: " << name.substr(0, 255) << " is not trusted: ";
     if ((what.st_mode & S_IWOTH) != 0)
       text << "everybody may write to it";
     else if (is_linked_in(what))
@@ -316,8 +316,8 @@ class posix_folder {
     return io_error{text << " (remove it, or make it yours if you know where it comes from)", {EPERM, 0}};
   }
 
-  /// @return   the locked file; none: the name belongs to a foreign file, or to a file with a second name, which is
-  ///   perhaps somebody's data @throws io_error
+  /// @return   the locked file; none: the name belongs to a foreign file, or to a file with a second name, which may be
+  ///   a user's data @throws io_error
   [[nodiscard]] detail::descriptor locked(const std::string& name) const
   {
     for (;;) {
@@ -338,11 +338,11 @@ class posix_folder {
       struct stat now = {};
       if (::fstatat(folder_.get(), name.c_str(), &now, AT_SYMLINK_NOFOLLOW) != 0 || now.st_ino != what.st_ino ||
           now.st_dev != what.st_dev)
-        continue;                       // it went with the lock of another one meanwhile
-      if (now.st_nlink > 1) return {};  // it has got another name meanwhile
+        continue;                       // another process removed it with its lock meanwhile
+      if (now.st_nlink > 1) return {};  // it was given another name meanwhile
       const std::string holder = std::to_string(::getpid()) + ' ' + host_name() + '\n';
       if (::ftruncate(file.get(), 0) == 0)
-        (void)!::pwrite(file.get(), holder.data(), holder.size(), 0);  // for messages alone
+        (void)!::pwrite(file.get(), holder.data(), holder.size(), 0);  // only for messages
       return file;
     }
   }
