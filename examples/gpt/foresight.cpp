@@ -21,8 +21,8 @@ using chunkmem::activation::activation_plan;
 using chunkmem::activation::chain_run;
 using chunkmem::activation::chain_step;
 
-constexpr double no_limit = 1e30;      // of a rate
-constexpr double worth_a_cause = 0.1;  // of what was said
+constexpr double no_limit = 1e30;      // a rate
+constexpr double worth_a_cause = 0.1;  // least relative difference that gets a cause
 constexpr double out_of_reach = std::numeric_limits<double>::max();
 
 /// @return   a rate that a clock can have
@@ -94,7 +94,7 @@ template <class... Numbers>
   return said.loaded == seen.loaded && said.written_back == seen.written_back && said.device_peak == seen.device_peak;
 }
 
-/// The part of a step that differs most from what was said of it.
+/// The part of a step whose time differs most from the forecast.
 [[nodiscard]] std::string cause_of_seconds(const options& chosen, const step_account& said, const step_account& seen)
 {
   constexpr std::array<const char*, step_parts> names{"forward runs of layers", "backward runs of layers",
