@@ -132,7 +132,7 @@ for use in step trace policies; do
   fi
 done
 "$python" plot.py step good.csv 2>error
-if [ $? -ne 2 ] || ! grep -q '^plot: write: plot.py step' error; then
+if [ $? -ne 2 ] || ! grep -q '^plot: usage: plot.py step' error; then
   echo "a word too few is not refused"
   exit 1
 fi
