@@ -73,7 +73,7 @@ template <class... Numbers>
 
 [[nodiscard]] std::string head_of_table()
 {
-  return line("  %-22s %24s %24s\n", "a step", "said", "seen");
+  return line("  %-22s %24s %24s\n", "a step", "expected", "measured");
 }
 [[nodiscard]] std::string row_of_seconds(const step_account& said, const step_account& seen)
 {
@@ -252,8 +252,8 @@ std::string foresight::told() const
       text += plan_.action_of(layer) == chunkmem::activation::block_action::recompute ? 'R' : '-';
     text += '\n';
   }
-  if (!fits_) return text + "said    the steps to come cannot be foreseen\n";
-  return text + "said    " + seconds_told(said_.seconds) + " a step, " + bytes_told(said_) + '\n';
+  if (!fits_) return text + "expect  the next steps cannot be simulated\n";
+  return text + "expect  " + seconds_told(said_.seconds) + " a step, " + bytes_told(said_) + '\n';
 }
 
 std::string foresight::compared_with(const step_account& seen, const unforeseen& events) const

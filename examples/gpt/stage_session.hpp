@@ -224,10 +224,10 @@ class stage_session {
     const auto all = exchanged(here_.all(), mine);
     is_foreseen_ = std::ranges::all_of(all, [](const auto& words) { return words.back() == 1; });
     if (show == nullptr) return;
-    if (!is_foreseen_) return show->line("said    the steps to come cannot be foreseen");
+    if (!is_foreseen_) return show->line("expect  the next steps cannot be simulated");
     for (std::uint32_t stage = 0; stage < all.size(); ++stage) {
       const step_account it = account_of(all[stage]);
-      show->line("said    stage " + std::to_string(stage) + ": " + bytes_told(it));
+      show->line("expect  stage " + std::to_string(stage) + ": " + bytes_told(it));
     }
   }
   /// Called after an update.
@@ -261,7 +261,7 @@ class stage_session {
     constexpr std::uint32_t before = first_steps::measured + first_steps::settling;
     said_.compared.seconds = seconds_between_updates(plan, costs, here_.stage(), begun + before,
                                                      begun + static_cast<std::uint32_t>(first_steps::all));
-    show->line("said    " + seconds_told(said_.compared.seconds) + " a step");
+    show->line("expect  " + seconds_told(said_.compared.seconds) + " a step");
   }
   /// Compares the forecast of each stage with its measured steps.
   void compare(const display* show)

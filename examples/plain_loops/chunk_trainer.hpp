@@ -19,6 +19,7 @@ namespace plain_loops {
 
 /// The trainer over chunks: plain_trainer with pins in the place of pointers. It calls the same kernels with the same
 /// numbers.
+///
 /// The constructor declares weights, and `declare_activations` declares activations once the first batch is known. Then
 /// call `rehearse` if the order or the need is wanted, then `fill`, then steps.
 template <class Manager>

@@ -38,7 +38,7 @@ struct any_options {
 };
 
 /// A host_arena or an adversarial backend, chosen when the program runs. It forwards every call.
-/// It measures no waits, so a manager counts each wait of the calling thread, also one that does not block.
+///
 /// It measures no waits, so that a manager counts each wait of the calling thread, also one that does not block.
 class arena_or_adversarial {
  public:

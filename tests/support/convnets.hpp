@@ -345,8 +345,8 @@ inline void check_unet(std::uint64_t pixels, bool pads)
 }  // namespace detail
 
 /// A ResNet of bottlenecks, for pictures of 3 x 224 x 224 and 1,000 classes.
+///
 /// The convolution of 3 x 3 has the stride of a block, as in all later implementations. Source: He et al. 2015,
-/// The convolution of 3 x 3 has the stride of a block, as all later implementations have it. Source: He et al. 2015,
 /// arXiv 1512.03385; depth 200: He et al. 2016, arXiv 1603.05027, with its blocks in the older order.
 ///
 ///     const convnet network = resnet(50);   // 174 operators

@@ -72,6 +72,7 @@ inline bool all_are(const std::byte* place, std::size_t size, int value)
 }
 
 /// Random fills, copies and kernels on buffers, with the waits that they need and no others.
+///
 /// Each operation is done twice: on streams, and on the calling thread, one after the other. Both have to give the same
 /// bytes.
 class fake_program {

@@ -357,7 +357,7 @@ TEST_CASE("each stage moves the bytes that were said, and its peak is the one th
     std::rewind(out);
     printed.resize(std::fread(printed.data(), 1, printed.size(), out));
     std::fclose(out);
-    CHECK_THAT(printed, ContainsSubstring("said    stage 1: "));
+    CHECK_THAT(printed, ContainsSubstring("expect  stage 1: "));
     CHECK_THAT(printed, ContainsSubstring(" s a step\n"));
     CHECK_THAT(printed, ContainsSubstring("  stage 1\n") && ContainsSubstring("peak of the device"));
     CHECK_THAT(printed, !ContainsSubstring("likely cause, bytes"));
