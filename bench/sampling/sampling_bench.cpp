@@ -62,9 +62,8 @@ int main(int count, char** arguments)
       const auto by = support::row_sampling::divide(one.weights, one.kept);
       const std::vector<double> gram = one.of.gram(), alike(one.of.rows, 1.0);
       const double closed = support::row_sampling::variance_of(by, gram);
-      const auto over = [&](double other) {
-        return other > 0 ? closed / other : 1;
-      };  // 0: all rows that count are kept
+      // a variance of 0: every row that counts is kept
+      const auto over = [&](double other) { return other > 0 ? closed / other : 1; };
       const auto plain = [&](const std::vector<double>& weights) {
         const auto alone = support::row_sampling::divide(weights, one.kept, "plain");
         return over(support::row_sampling::independent_variance_of(alone, gram));

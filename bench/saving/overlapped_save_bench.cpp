@@ -71,10 +71,8 @@ class usual_updates {
     end_ = m.backend().now();
     next_ = 0;
   }
-  [[nodiscard]] std::uint64_t lasts() const
-  {
-    return noted_[next_].end - noted_[next_].begin;
-  }  ///< of the next update [ns]
+  /// Duration of the next update [ns].
+  [[nodiscard]] std::uint64_t lasts() const { return noted_[next_].end - noted_[next_].begin; }
   /// Time from the end of the last update to the next one [ns].
   [[nodiscard]] std::uint64_t until_next() const
   {

@@ -161,7 +161,7 @@ void display::noise(std::size_t step, const chunkmem::activation::sampling_repor
   std::fprintf(out_, "  %-20s %8s %12s %14s %12s %10s %10s\n", "input", "ratio", "saved", "noise/signal", "deviation",
                "spent", "products");
   const auto text_of = [](const char* how, double number) {
-    char digits[32] = "-";  // an unknown deviation
+    char digits[32] = "-";  // a number that is unknown
     if (std::isfinite(number)) std::snprintf(digits, sizeof digits, how, number);
     return std::string{digits};
   };

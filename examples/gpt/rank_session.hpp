@@ -193,7 +193,7 @@ class rank_session {
   }
 
  private:
-  /// Follows the first steps where the mode of activations needs it. Every rank makes this call.
+  /// Follows the first steps from now on, if this training has a forecast. Every rank makes this call.
   void follow(const display* show)
   {
     if constexpr (Place::foresees) {

@@ -92,8 +92,7 @@ class ends {
                    .out = room[head_.d_normed]},
                   room);
       n_.product_gradient(std::move(table), room[head_.d_logits], room[head_.normed],
-                          weight_product(size().rows, vocabulary, width), false,
-                          room);  // the embedding adds later
+                          weight_product(size().rows, vocabulary, width), false, room);  // the embedding adds its part
       const auto x = n_.read(net.inputs.back());
       n_.norm_backward(net.final_norm,
                        {.dy = room[head_.d_normed],

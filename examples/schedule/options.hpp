@@ -18,7 +18,7 @@ namespace schedule_example {
 struct options {
   std::string schedule = "1f1b";                ///< a name of generator_names
   std::optional<std::filesystem::path> file{};  ///< of schedule_text, instead of a generator
-  chunkmem::pipeline::pipeline_shape shape{.stages = 4, .micro_batches = 8};  ///< of a file: only its seconds count
+  chunkmem::pipeline::pipeline_shape shape{.stages = 4, .micro_batches = 8};  ///< with a file only the seconds count
   generator_numbers numbers{};
   std::optional<std::uint32_t> gradient_sets{};  ///< of a stage; else the number of the schedule
   double update = 0;                             ///< of the weights of a stage [s]

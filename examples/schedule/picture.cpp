@@ -109,7 +109,7 @@ class svg_picture {
 
   [[nodiscard]] std::string text()
   {
-    draw_legend();  // returns the least width of the picture
+    draw_legend();  // sets the least width of the picture
     const std::string legend = std::exchange(text_, {});
     draw_head();
     text_ += legend;

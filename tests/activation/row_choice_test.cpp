@@ -40,7 +40,7 @@ kept_rows choose(const std::vector<double>& weights, std::size_t kept, const chu
   return made;
 }
 
-/// The number by which a choice's own c is divided.
+/// The division of a choice with its own c.
 row_sampling::division division_with(std::size_t always, const std::vector<double>& weights, std::size_t kept)
 {
   row_sampling::division by = row_sampling::divide(weights, kept, "plain");

@@ -146,7 +146,7 @@ bool is_reported([[maybe_unused]] const void* at)
     return false;
 }
 
-/// Reads or writes a byte that must not be touched.
+/// The report on a byte that must not be touched.
 constexpr bool guarded = guarded_bytes::is_guarding;
 
 }  // namespace

@@ -48,7 +48,7 @@ struct doomed {
 /// Long enough that no healthy case meets it on a slow machine.
 inline constexpr std::chrono::seconds patience{60};
 
-/// The exception of the call, or -1 for none.
+/// The fault that `work` throws; its number is -1 if nothing is thrown.
 template <class Work>
 chunkmem::comm_fault fault_of(Work&& work)
 {

@@ -33,11 +33,9 @@ class failing {
   }
 
   [[nodiscard]] Backend& inner() noexcept { return inner_; }
-  [[nodiscard]] std::uint64_t allocations() const noexcept
-  {
-    return allocations_;
-  }                                                                        ///< requested, failed ones included
-  [[nodiscard]] std::uint64_t copies() const noexcept { return copies_; }  ///< requested, failed ones included
+  /// Calls so far, with those that failed.
+  [[nodiscard]] std::uint64_t allocations() const noexcept { return allocations_; }
+  [[nodiscard]] std::uint64_t copies() const noexcept { return copies_; }
   [[nodiscard]] std::uint64_t failures() const noexcept { return failures_; }
   void set_plan(const failure_plan& plan) noexcept { plan_ = plan; }
 

@@ -202,7 +202,7 @@ class occupancy {
   static constexpr std::uint32_t nobody = UINT32_MAX;
 
   occupancy(std::uint32_t accesses, std::uint32_t frames) : who_(accesses, std::vector(frames, nobody)) {}
-  /// @return   the frames are free, not under a lease, and of no other chunk
+  /// @return   the frames exist, are under no lease, and hold no other chunk
   bool take(std::uint32_t chunk, std::uint32_t now, std::uint32_t first, std::uint32_t count,
             const transfer::lease_usage& leased)
   {

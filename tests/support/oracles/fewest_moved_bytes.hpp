@@ -96,8 +96,8 @@ class fewest_moved_bytes {
         empty = false;
         for (std::size_t now = it.begin; now < it.end; ++now) result.taken[now] = size;
         left = it.end % access_count_;
-        resident = (retained >> index & 1U) !=
-                   0;  // free after the last use of a single iteration, since later moves are not counted
+        // Free at the end of a single iteration, since later moves do not count.
+        resident = (retained >> index & 1U) != 0;
         if (resident) continue;
         if (uses[(index + 1) % uses.size()].kind != use_kind::drop || left != uses[(index + 1) % uses.size()].begin)
           result.host_copy = size;
