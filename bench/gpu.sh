@@ -106,7 +106,7 @@ mkdir -p "$out/figures"
 log=$out/log
 : >"$log"
 : >"$out/commands.txt"
-# What an earlier run left would make figures of this one.
+# Files of an earlier run would become figures of this one.
 [ $dry = yes ] || (cd "$out" && rm -f gpt_capped_* gpt_whole_* largest_* ranks_* rates.json libtorch.json fsdp2_* figures/*.json)
 export CHUNKMEM_FIGURES="$out/figures"
 build=$here/build/gpu
@@ -116,7 +116,7 @@ failed='' sum=0 status=0 takes_rest=no
 say() { echo "$*" | tee -a "$log"; }
 left_out() { say "$1: left out, $2"; }
 
-# The line of a part's output that says most about its failure.
+# The line of a part's output that most likely explains its failure.
 reason() {
   grep -m 1 -e '^ *chunkmem: ' "$1" || grep -m 1 -e '[Ee]rror[: ]' -e WRONG -e MISSED "$1" || tail -n 1 "$1"
 }
@@ -142,7 +142,7 @@ part() {
     return 1
   fi
   part_begin=$(date +%s)
-  # The outer one is for what waits in the driver, which even its end by force does not end.
+  # The outer timeout is for a process that waits in the driver, which even SIGKILL does not end.
   timeout -s KILL $((seconds + 6)) timeout -k 3 "$seconds" "$@" >"$out/$name.txt" 2>&1 </dev/null
   status=$?
   took=$(($(date +%s) - part_begin))
@@ -164,14 +164,14 @@ end() {
   [ -z "$failed" ]
   exit $?
 }
-# stop WHAT TO LOOK AT: where the other parts are worth nothing without the last one
+# stop HINT: ends the script, where the other parts are useless without the last one
 stop() {
   case "$failed " in *" $name "*) ;; *) failed="$failed $name" ;; esac
   say "gpu.sh: ends here, since no other part is worth anything without $name. Look at $out/$name.txt: $1"
   end
 }
 has_program() { [ $dry = yes ] || [ -x "$build/bin/$1" ] || { say "$1: was not built"; failed="$failed $1"; return 1; }; }
-# What the host may give [MiB]: what the machine has free, and no more than what this container may still take.
+# Memory that the host may give [MiB]: the free memory of the machine, and no more than this container may still take.
 free_on_host() {
   awk '/^MemAvailable/ { print int($2 / 1024) }' /proc/meminfo >"$out/host_memory"
   for names in memory.max,memory.current memory/memory.limit_in_bytes,memory/memory.usage_in_bytes; do
@@ -183,8 +183,9 @@ free_on_host() {
 }
 smaller() { [ "$1" -le "$2" ] && echo "$1" || echo "$2"; }
 
-# shape MIB BYTES LAYERS BATCH: the GPT whose model data, of so many bytes a parameter, are at most that much, with about so many layers.
-# Over ranks the data are those of all. Sets model, layers, data (its own, of a rank), pinned, working: MiB of a rank. @return it has a layer
+# shape MIB BYTES LAYERS BATCH: the GPT whose model data are at most MIB, at BYTES for each parameter, with about LAYERS
+# layers. Over ranks the data are those of all. Sets model, layers, data (its own, of a rank), pinned, working: MiB of a
+# rank. @return it has a layer
 shape() {
   batch=$4
   # shellcheck disable=SC2046  # a list of words
@@ -231,7 +232,7 @@ if [ $dry = yes ] || [ -n "${CHUNKMEM_CATCH2_INCLUDE:-}" ]; then catch=ON; fi
 for folder in /usr /usr/local $(echo "${CMAKE_PREFIX_PATH:-}" | tr ':;' '  '); do
   for header in catch.hpp catch_test_macros.hpp; do [ ! -e "$folder/include/catch2/$header" ] || catch=ON; done
 done
-command -v python3 >/dev/null || catch=OFF  # the tests want it too
+command -v python3 >/dev/null || catch=OFF  # the tests need it too
 has_python=yes
 [ $dry = yes ] || command -v "$PYTHON" >/dev/null || has_python=no
 
@@ -241,7 +242,7 @@ needed="the first error says what is missing of nvcc 12 or 13, CMake 3.25 and Ni
 of_nvcc() { # nothing: where it is; _VERSION
   sed -n "s/^set(CMAKE_CUDA_COMPILER$1 \"\(.*\)\")/\1/p" "$build"/CMakeFiles/*/CMakeCUDACompiler.cmake 2>/dev/null | tail -n 1
 }
-# Whether the driver can run what this nvcc makes: before minutes are spent on it.
+# Whether the driver can run programs of this nvcc, before minutes are spent on it.
 compare_driver() {
   release=$(of_nvcc _VERSION)
   case $release in
@@ -262,7 +263,7 @@ configure() { # name, seconds, what it is told besides
     ${CHUNKMEM_CATCH2_INCLUDE:+"-DCHUNKMEM_CATCH2_INCLUDE=$CHUNKMEM_CATCH2_INCLUDE"} "$@" || return
   [ $dry = yes ] || compare_driver
 }
-# The kernels first: where they are wrong, nothing else says anything.
+# The kernels come first: if they are wrong, every other result is meaningless.
 check() { # seconds of the build, of the check
   part build_check "$1" cmake --build "$build" --parallel "$jobs" --target gpt_cuda_check
   if [ $dry = no ] && [ ! -x "$build/bin/gpt_cuda_check" ]; then
@@ -271,7 +272,7 @@ check() { # seconds of the build, of the check
   part gpt_cuda_check "$2" "$build/bin/gpt_cuda_check" && return
   stop "a line with WRONG names a kernel; an error of CUDA, the driver ($driver; CUDA 13 needs 580, CUDA 12 needs 525) or the architecture in configure.txt"
 }
-# Programs one by one, so that one that does not compile takes none of the others with it.
+# One target for each program, so that a program that does not compile takes none of the others with it.
 build_all() { # seconds
   part build "$1" cmake --build "$build" --parallel "$jobs" --target cuda_programs -- -k 0
   [ $dry = no ] || return 0
@@ -284,7 +285,7 @@ tests() { # seconds
     return
   fi
   part tests "$1" ctest --test-dir "$build" -L '^gpu$' -LE '^(slow|figures)$' -E '^cuda[.]' --output-on-failure && return
-  # Which ones, where ctest came to say so.
+  # Lists the failed tests, where ctest finished.
   sed -n '/^The following tests FAILED/,/^$/p' "$out/tests.txt" | sed 's/^/  /' | tee -a "$log"
 }
 # Every kernel of the GPT, at the sizes of its check.
@@ -320,7 +321,7 @@ figures() {
   # shellcheck disable=SC2046  # no word, or one
   timeout -k 2 8 "$PYTHON" -B "$here/bench/gpu_figures.py" $([ $mode != first ] || echo --first) "$out" >"$out/figures.txt" 2>&1
 }
-# train NAME SECONDS OPTION...: gpt_cuda, what its last step and its memory took, and figures of what there is so far
+# train NAME SECONDS OPTION...: gpt_cuda, its last step and its memory, and figures of the results so far
 train() {
   report=$1
   pins=$3
@@ -341,13 +342,15 @@ train() {
   [ $has_python = no ] || [ "$ranks" -gt 1 ] || figures
   return $trained
 }
-# With a quarter of the model data on the device and updates on the CPU, and with all of it and updates on the device, which is the fastest
-# form; both have the same bits. Activations come out of the same budget, so room for them is added to the quarter.
+# With a quarter of the model data on the device and updates on the CPU, and with all of it and updates on the device,
+# which is the fastest form; both have the same bits. Activations come out of the same budget, so room for them is added
+# to the quarter.
 train_pair() { # seconds of each
   train "gpt_capped_$batch" "$1" "$pinned" --steps 8 --transfer planned --update cpu --device-memory "$((data / 4 + working))MiB"
   train "gpt_whole_$batch" "$1" "$pinned" --steps 8 --transfer planned --update gpu --device-memory "${device_room}MiB"
 }
-# The device that a GPT gets which does not fit it: all room, or a quarter of the model data where the host could not hold four times the card.
+# The device of a GPT that does not fit the card: all room, or a quarter of the model data where the host cannot hold
+# four times the card.
 device_of_data() { smaller "$device_room" $((data / 4 + working)); }
 say_share() { # what it is, MiB of four times the memory, why there are not as many
   held="$1: $(gib $((data * ranks))) of model data on $ranks x $(gib "$(device_of_data)") of device memory"
@@ -370,13 +373,13 @@ first() {
   sanitizers 25 20
   benches 20 10
   if [ $trains = no ] || ! has_program gpt_cuda; then return; fi
-  pair_data=$(smaller $((memory / 4)) 12288)  # more would say no more, and takes longer
+  pair_data=$(smaller $((memory / 4)) 12288)  # more would take longer and show the same
   shape "$(smaller "$pair_data" $fits)" 16 24 8 && train_pair 30
   cells="pair: $sizes, $data MiB"
   four_times 80
 }
-# four_times SECONDS: a GPT of four times the card's memory, or of what the host holds, or of what can be pinned in two thirds of the time
-# that is left, which is at least so many seconds.
+# four_times SECONDS: a GPT of four times the card's memory, or of the host's, or of the memory that can be pinned in
+# two thirds of the time that is left, which is at least SECONDS.
 four_times() {
   wanted=$((4 * memory))
   most=$(smaller $((wanted * 51 / 50)) $fits)  # a layer more, so that it is not less
@@ -411,7 +414,7 @@ full() {
     left_out libtorch "$PYTHON has no PyTorch with CUDA"
   fi
   has_libtorch=$has_torch
-  # A PyTorch that its own CMake files refuse with this CUDA ends configuring: once more without it then, which is no failure.
+  # A PyTorch whose CMake files refuse this CUDA makes configuring fail: once more without it then, which is no failure.
   if ! configure configure 60 "-DCMAKE_PREFIX_PATH=$torch" -DCMAKE_DISABLE_FIND_PACKAGE_Torch=OFF || [ $dry = yes ]; then
     [ $dry = yes ] || rm -f "$build/CMakeCache.txt"  # what PyTorch's files left in it
     configure configure_without_torch 60 -DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON || stop "$needed"
@@ -470,8 +473,8 @@ at_t_star() {
   shape "$most" 16 40 "$half" && train_pair 120
   shape "$most" 16 40 "$four" && train_pair 180
 }
-# What the host holds, or three quarters, or half of it: what is too large says so before it trains, what takes too long is made smaller, and
-# any other end is a failure.
+# All that the host holds, or three quarters, or half of it: a size that does not fit is refused before it trains, one
+# that takes too long is made smaller, and any other end is a failure.
 largest() {
   for quarters in 4 3 2; do
     shape $((fits * quarters / 4)) 14 96 4 || break
@@ -499,7 +502,7 @@ ranks() {
   check 60 15
   part build 120 cmake --build "$build" --parallel "$jobs" --target gpt_cuda
   [ $dry = yes ] || [ -x "$build/bin/gpt_cuda" ] || stop "the first error says why gpt_cuda was not built"
-  # Small, and the same bits as with all memory and another division, in every stage.
+  # Small, and in every stage the same bits as with all memory and another division.
   for stage in 0 1 2 3; do
     part "ranks_stage_$stage" 30 "$build/bin/gpt_cuda" --ranks "$ranks" --shard "$stage" --layers 4 --width 128 --heads 4 --context 64 --batch 4 \
       --steps 8 --verify

@@ -92,7 +92,7 @@ def main():
         "updates": rates["flops"] / (8 * rates["updates"]),
     }
     t_star = max(needs.values())
-    one = max(2, 2 * math.ceil(t_star / chosen.context / 2))  # rows; even, so that a half is whole
+    one = max(2, 2 * math.ceil(t_star / chosen.context / 2))  # rows; even, so that it can be halved
     rates.update({"from": "nominal rates" if chosen.nominal else "measured rates", "needs": needs, "context": chosen.context,
                   "t_star": round(t_star), "batches": [one // 2, one, 4 * one]})
     with open(chosen.out, "w", encoding="utf-8") as file:

@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# bootstrap.sh [--yes] [preset...]: makes sure that the tools are there, then configures, builds and tests each preset
-# in turn (demo quick test bench asan tsan slow gpu aarch64; without one: test). On Debian and its relatives what is
-# missing is installed with apt, never removing or upgrading anything; elsewhere it is named. Some tests need more and are
-# skipped without it: that is installed where apt has it, and no failure if not.
-# Tests end with a list of the documented ways that were not run on this machine (cmake/not_run.py).
-# Status: 0 all passed; 1 a part failed or the call is wrong; 2 something is missing and may not be installed here.
+# bootstrap.sh [--yes] [preset...]: checks that the tools are installed, then configures, builds and tests each preset
+# in turn (demo quick test bench asan tsan slow gpu aarch64; without one: test). On Debian and its relatives it installs
+# missing packages with apt, and never removes or upgrades any; elsewhere it names them. Some tests need more packages
+# and are skipped without them: these are installed where apt has them, and their absence is no failure. Tests end with
+# a list of the documented ways that were not run on this machine (cmake/not_run.py). Status: 0 all passed; 1 a part
+# failed or the call is wrong; 2 a package is missing and may not be installed here.
 set -u
 unset CDPATH
 cd "$(dirname "$0")/.." || exit 1
@@ -32,7 +32,7 @@ if command -v apt-get >/dev/null && command -v dpkg-query >/dev/null; then on_de
 has_command() { command -v "$1" >/dev/null 2>&1; }
 has_package() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 
-# The number of the clang to use: one that is here, else one that apt can install, else the one of the release.
+# The version of clang to use: an installed one, else one that apt can install, else the one of the release.
 clang_number() {
   for number in 16 19 18 17; do
     if has_command "clang++-$number"; then echo "$number"; return; fi
@@ -43,7 +43,7 @@ clang_number() {
   if grep -q '^VERSION_ID="12"' /etc/os-release 2>/dev/null; then echo 16; else echo 19; fi
 }
 
-# nvcc is no package of Debian's that is new enough: it is named, and never installed.
+# Debian has no package of a recent enough nvcc: the script names nvcc, and never installs it.
 has_nvcc() {
   for place in "${CUDACXX:-nvcc}" nvcc "${CUDA_PATH:-/usr/local/cuda}/bin/nvcc" /usr/local/cuda/bin/nvcc; do
     if has_command "$place"; then return 0; fi
@@ -64,7 +64,7 @@ wants_package() {
     case " $wanted " in *" $1 "*) ;; *) wanted="$wanted $1" ;; esac
   fi
 }
-# Where a CUDA toolkit is, it brings Thrust.
+# A CUDA toolkit contains Thrust.
 has_thrust() {
   for folder in "${CUDA_PATH:-/usr/local/cuda}" /usr/local/cuda; do
     for place in "$folder/include/cccl" "$folder/include"; do
@@ -74,7 +74,7 @@ has_thrust() {
   return 1
 }
 
-# The formatter of one version: another one writes other lines. Debian 12 alone has it as a package.
+# The formatter of one version, since other versions format differently. Only Debian 12 has it as a package.
 wants_format() {
   if ! has_command clang-format-16 && grep -q '^VERSION_ID="12"' /etc/os-release 2>/dev/null; then
     wants_package clang-format-16
@@ -133,7 +133,7 @@ for preset in $presets; do
   [ "$preset" != bench ] || wants_package libglpk-dev
 done
 
-# Packages that are only wanted: with those that are missing, or alone where nobody has to be asked and apt knows them.
+# Optional packages: installed with the missing ones, or alone where no question is needed and apt knows them.
 has_candidate() { apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [^(]'; }
 has_lists() { [ -n "$(find /var/lib/apt/lists -name '*_Packages*' 2>/dev/null | head -n 1)" ]; }
 if [ -n "$wanted" ] && [ -z "$missing" ]; then
@@ -145,7 +145,7 @@ if [ -n "$wanted" ] && [ -z "$missing" ]; then
     done
   fi
   if [ -n "$known" ]; then
-    echo "chunkmem: optional parts want$known: will install these with apt"
+    echo "chunkmem: optional parts need$known: will install these with apt"
     # shellcheck disable=SC2086  # a list of words
     env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends --no-remove --no-upgrade \
       -o Acquire::Retries=0 -o Acquire::http::Timeout=20 $known </dev/null ||
@@ -176,7 +176,7 @@ elif [ -n "$missing" ]; then
     case " $missing " in *" $package "*) ;; *) optional="$optional $package" ;; esac
   done
   echo "chunkmem: missing:$missing"
-  [ -z "$optional" ] || echo "chunkmem: optional parts want:$optional"
+  [ -z "$optional" ] || echo "chunkmem: optional parts need:$optional"
   echo "chunkmem: will install these with apt, then build and run:$presets"
   if [ $yes = no ]; then
     printf 'Press Enter to go on, Ctrl-C to stop. '
@@ -192,7 +192,7 @@ elif [ -n "$missing" ]; then
     if has_candidate "$package"; then
       # shellcheck disable=SC2086  # a list of words
       $as_root env DEBIAN_FRONTEND=noninteractive ${install%"$missing"} "$package" </dev/null ||
-        echo "chunkmem: could not install $package; the part that wants it is off"
+        echo "chunkmem: could not install $package; the part that needs it is off"
     fi
   done
 else
@@ -207,13 +207,13 @@ if [ "$major" -lt 3 ] || { [ "$major" -eq 3 ] && [ "${rest%%.*}" -lt 25 ]; }; th
   exit 2
 fi
 
-# Step by step, as `cmake --workflow` does: that one takes a ctest that was killed for one that passed (CMake 3.25).
-# What each test said is kept for the list of what was not run.
+# Step by step, as `cmake --workflow` does: a workflow counts a killed ctest as passed (CMake 3.25). The output of each
+# test is kept for the list of tests that were not run.
 run_preset() {
   rm -f "build/$1/results.xml"
   cmake --preset "$1" && cmake --build --preset "$1" || return 1
   case $1 in
-    demo | bench) ;;  # their build is what they run
+    demo | bench) ;;  # their build runs them
     *) ctest --preset "$1" --output-junit "$PWD/build/$1/results.xml" --test-output-size-passed 1000000 ;;
   esac
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Toolchain of the sanitizer presets: the oldest clang that we promise, or else the newest one found.
+# Toolchain of the sanitizer presets: the oldest supported clang, or else the newest one found.
 if(NOT CMAKE_CXX_COMPILER)
   find_program(chunkmem_clang NAMES clang++-16 clang++-19 clang++-18 clang++-17 clang++)
   if(NOT chunkmem_clang)

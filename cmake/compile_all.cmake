@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Compiles all CUDA code for every architecture that is promised.
+# Compiles all CUDA code for every supported architecture.
 #   cmake -DROOT= -DBUILD= -DGENERATOR= -DCOMPILER= -DNVCC= -DNVCC_VERSION= -P compile_all.cmake
 cmake_minimum_required(VERSION 3.25)
 set(architectures "75\;80\;86\;89\;90")

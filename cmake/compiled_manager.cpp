@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The library chunkmem::compiled: what chunkmem/manager/compiled_manager.hpp declares, compiled here.
+// The library chunkmem::compiled: compiles the declarations of chunkmem/manager/compiled_manager.hpp.
 #include <chunkmem/manager/compiled_manager.hpp>
 
 namespace chunkmem::inline v0 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The library chunkmem::compiled: what chunkmem/optimizer/compiled_step.hpp declares, compiled here.
+// The library chunkmem::compiled: compiles the declarations of chunkmem/optimizer/compiled_step.hpp.
 #include <chunkmem/optimizer/compiled_step.hpp>
 
 namespace chunkmem::inline v0 {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The compilers that our programs are tested with; an older one gets a sentence instead of a page of errors.
+# The compilers that the project is tested with; an older one gets a sentence instead of a page of errors.
 set(oldest_GNU 12)
 set(oldest_Clang 16)
 if(DEFINED oldest_${CMAKE_CXX_COMPILER_ID} AND

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The components of chunkmem that need another library, for this tree and for users of the installed package.
-# Each function makes the target chunkmem::<component>, or says in <why_not> why there is none. A file that was
-# found is not enough: a small program has to compile and link with the library first.
+# Each function makes the target chunkmem::<component>, or sets <why_not> to the reason why there is none. Finding a
+# file is not enough: a small program has to compile and link with the library first.
 cmake_policy(VERSION 3.25)
 
 # chunkmem_first_error(<out> <text>): the first line of <text> that names an error, without the folder of the program.
@@ -18,8 +18,8 @@ function(chunkmem_first_error out text)
   set(${out} "${line}" PARENT_SCOPE)
 endfunction()
 
-# chunkmem_stamp(<out> <includes> <libraries> <source>): changes where a file of <libraries>, or a header that <source>
-# names, has changed or is gone.
+# chunkmem_stamp(<out> <includes> <libraries> <source>): a text that changes when a file of <libraries>, or a header
+# that <source> names, changes or is removed.
 function(chunkmem_stamp out includes libraries source)
   set(files "")
   foreach(library IN LISTS libraries)
@@ -53,9 +53,8 @@ endfunction()
 
 # chunkmem_try(<why_not> <part> PROGRAM <source> [INCLUDES <folder...>] [LIBRARIES <target or file...>]
 #              [DEFINITIONS <name=value...>] [LINK_OPTIONS <flag...>])
-# Compiles and links <source>, a small program that calls something of <part>. Success is kept in the cache until the
-# compiler, an argument, a library or a header that <source> names changes. A failure is tried again by every
-# configuration.
+# Compiles and links <source>, a small program that calls a function of <part>. Success is cached until the compiler, an
+# argument, a library or a header that <source> names changes. A failure is tried again by every configuration.
 function(chunkmem_try why_not part)
   cmake_parse_arguments(PARSE_ARGV 2 arg "" "PROGRAM" "INCLUDES;LIBRARIES;DEFINITIONS;LINK_OPTIONS")
   set(question "${CMAKE_CXX_COMPILER} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_CXX_FLAGS} ${CMAKE_EXE_LINKER_FLAGS}")
@@ -113,7 +112,7 @@ endfunction()
 
 # chunkmem_find_cuda(<why_not> [GLOBAL]): the CUDA runtime, for .cpp and .cu files alike.
 function(chunkmem_find_cuda why_not)
-  # Where this is 3.25 or more, CMake 3.25.1 sets a property of CUDA::nvToolsExt, also where a toolkit has none.
+  # With 3.25 or more, CMake 3.25.1 sets a property of CUDA::nvToolsExt, also where a toolkit has no such target.
   set(CMAKE_MINIMUM_REQUIRED_VERSION 3.24)
   find_package(CUDAToolkit QUIET ${ARGN})
   if(NOT CUDAToolkit_FOUND OR NOT TARGET CUDA::cudart)
@@ -196,7 +195,7 @@ function(chunkmem_find_thrust why_not)
   math(EXPR minor "${number} / 100 % 1000")
   math(EXPR patch "${number} % 100")
   set(chunkmem_thrust_version "${major}.${minor}.${patch}" PARENT_SCOPE)
-  # nvcc brings its own.
+  # nvcc has its own Thrust.
   chunkmem_add_component(thrust ${ARGN} INCLUDES "$<$<COMPILE_LANGUAGE:CXX>:${CHUNKMEM_THRUST_INCLUDE}>")
 endfunction()
 
@@ -224,7 +223,7 @@ int main()
   set(${why_not} "${missing}" PARENT_SCOPE)
 endfunction()
 
-# chunkmem_find_json(<why_not> [GLOBAL]): JSON for the headers that read files of people.
+# chunkmem_find_json(<why_not> [GLOBAL]): JSON for the headers that read files written by people.
 # The cache entry CHUNKMEM_JSON_INCLUDE holds nlohmann/json.hpp; nothing is linked.
 function(chunkmem_find_json why_not)
   find_path(CHUNKMEM_JSON_INCLUDE nlohmann/json.hpp)
@@ -269,7 +268,7 @@ int main() { return XXH3_64bits("chunkmem", 8) == 0 ? 1 : 0; }
   endif()
 endfunction()
 
-# chunkmem_find_mpi(<why_not> [GLOBAL]): an MPI library, of whatever make, without its bindings for C++.
+# chunkmem_find_mpi(<why_not> [GLOBAL]): any MPI library, without its bindings for C++.
 function(chunkmem_find_mpi why_not)
   set(MPI_CXX_SKIP_MPICXX ON)
   find_package(MPI QUIET COMPONENTS CXX ${ARGN})
@@ -352,7 +351,8 @@ function(chunkmem_find_compiled why_not)
   endif()
 endfunction()
 
-# chunkmem_enable_cuda20(<target>): C++20 for its .cu files, also with a CMake that does not know that of a newer nvcc.
+# chunkmem_enable_cuda20(<target>): C++20 for its .cu files, also with a CMake that does not know the C++20 of a newer
+# nvcc.
 function(chunkmem_enable_cuda20 target)
   if("cuda_std_20" IN_LIST CMAKE_CUDA_COMPILE_FEATURES)
     target_compile_features(${target} PRIVATE cuda_std_20)

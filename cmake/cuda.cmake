@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# What there is of CUDA and Thrust, and nvcc for our own programs. Sets chunkmem_why_no_{cuda,thrust,nvcc}, each empty
-# where the thing is here, and chunkmem_nvcc. CHUNKMEM_WITH_CUDA: AUTO takes what is here, ON fails where something is
-# missing, OFF does not look.
+# Finds CUDA and Thrust, and nvcc for the programs of this tree. Sets chunkmem_why_no_{cuda,thrust,nvcc}, each empty
+# where the component is found, and chunkmem_nvcc. CHUNKMEM_WITH_CUDA: AUTO takes the components that are found, ON
+# fails where one is missing, OFF does not search.
 include(${CMAKE_CURRENT_LIST_DIR}/components.cmake)
 set(chunkmem_components cuda thrust nccl)
 if(NOT CHUNKMEM_WITH_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "chunkmem: CHUNKMEM_WITH_CUDA is AUTO, ON or OFF, and not '${CHUNKMEM_WITH_CUDA}'")
 endif()
 
-# Compiles and links a few lines of C++20. The first error of an unfit nvcc, host compiler or toolkit is the reason to
-# leave nvcc alone.
+# Compiles and links a few lines of C++20. The first error of an unfit nvcc, host compiler or toolkit is the reason not
+# to use nvcc.
 function(chunkmem_try_nvcc why_not)
   set(tried "${chunkmem_nvcc} with ${CMAKE_CUDA_HOST_COMPILER}")
   if(NOT tried STREQUAL CHUNKMEM_NVCC_TRIED OR CHUNKMEM_NVCC_REASON)
@@ -35,13 +35,13 @@ function(chunkmem_try_nvcc why_not)
   set(${why_not} "${CHUNKMEM_NVCC_REASON}" PARENT_SCOPE)
 endfunction()
 
-# nvcc, where our programs want it: the caller's choice, else that of the path, else that of the usual place.
+# nvcc, where programs of this tree need it: the caller's choice, else that of the path, else that of the usual place.
 set(chunkmem_nvcc "")
 set(chunkmem_why_no_nvcc "")
 if(CHUNKMEM_WITH_CUDA STREQUAL "OFF")
   set(chunkmem_why_no_nvcc "CHUNKMEM_WITH_CUDA=OFF")
 elseif(CHUNKMEM_SANITIZE)
-  set(chunkmem_why_no_nvcc "sanitizers do not go with nvcc")
+  set(chunkmem_why_no_nvcc "sanitizers cannot be combined with nvcc")
 elseif(NOT CHUNKMEM_BUILD_TESTS AND NOT CHUNKMEM_BUILD_BENCH AND NOT (CHUNKMEM_BUILD_EXAMPLES AND CHUNKMEM_WITH_CUDA STREQUAL "ON"))
   set(chunkmem_why_no_nvcc "nothing here needs it (-DCHUNKMEM_WITH_CUDA=ON for the examples on a GPU)")
 else()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# chunkmem_choose_architectures(<out> <why> <nvcc>): what our CUDA programs are compiled for where nobody chose. For the cards of this
-# machine, where it has some; else for each generation from Ampere on, and with PTX of the newest, from which a driver makes code for
-# later ones. Of those that nvcc knows. <why> says which of these it is. Empty where nvcc knows none of them, or not the card, because
-# it is older.
+# chunkmem_choose_architectures(<out> <why> <nvcc>): the architectures of CUDA programs, where the user chose none. For
+# the cards of this machine, if it has any; else each generation from Ampere on, and PTX of the newest, which a driver
+# compiles for later ones. Only architectures that nvcc knows. <why> is set to the reason of the choice. Empty where
+# nvcc is too old to know any of them, or the card.
 set(chunkmem_usual_architectures 80 86 89 90 100)
 
 function(chunkmem_choose_architectures out why nvcc)

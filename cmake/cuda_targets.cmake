@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# Our CUDA programs and single units. Nothing of it is built by `all`: the ctests cuda.programs and cuda.compile build
-# it, so that an nvcc that nobody has tried yet fails these two and nothing else.
+# CUDA programs and single units. `all` builds none of them: the ctests cuda.programs and cuda.compile do, so that an
+# untested nvcc fails these two and nothing else.
 
-# The one that chunkmem::cuda links: two runtimes in a program know nothing of each other.
+# The runtime that chunkmem::cuda links: two runtimes in a program would not share their state.
 set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
 
-# chunkmem_only_compile(<target>): what no test runs without a GPU is compiled as fast as it can be where tests are built. Their optimised
-# form is that of the presets gpu and bench.
+# chunkmem_only_compile(<target>): where tests are built, programs that no test runs without a GPU are compiled as fast
+# as possible. The presets gpu and bench compile them optimised.
 set(chunkmem_quick_device_flags "")
 if(chunkmem_nvcc)
   set(chunkmem_quick_device_flags -Xptxas -O1)
@@ -20,7 +20,7 @@ function(chunkmem_only_compile target)
                                            "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<CONFIG:RelWithDebInfo>>:${chunkmem_quick_device_flags}>")
 endfunction()
 
-# chunkmem_on_gpu(<program> <ctest...>): these tests want a GPU, one at a time, and their program built first.
+# chunkmem_on_gpu(<program> <ctest...>): these tests need a GPU, one at a time, and their program built first.
 function(chunkmem_on_gpu program)
   chunkmem_only_compile(${program})
   set_target_properties(${program} PROPERTIES EXCLUDE_FROM_ALL ON)
@@ -46,10 +46,11 @@ function(chunkmem_add_cuda_targets)
     add_dependencies(cuda_programs ${programs})
   endif()
 
-  # Every tests/<folder>/*.cu that is no part of a program, but tests/kernels, which compiles its own. All as one, so that what they
-  # include is read once.
+  # Every tests/<folder>/*.cu that is no part of a program, except tests/kernels, which compiles its own. All as one
+  # unit, so that their includes are read once.
   #
-  # And each .cuh alone and twice, to PTX, which finds what it lacks in half the time; but not where a .cu includes it before all else.
+  # And each .cuh alone and twice, to PTX, which finds missing includes in half the time; but not where a .cu includes
+  # it first.
   file(GLOB_RECURSE found CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/*.cu")
   set(units "")
   set(first_of_units "")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# For the ctest.cmake of a folder whose programs ask GLPK, the solver: its library, or why the folder is skipped.
+# For the ctest.cmake of a folder whose programs use the solver GLPK: its library, or the reason to skip the folder.
 find_path(CHUNKMEM_GLPK_INCLUDE glpk.h)
 find_library(CHUNKMEM_GLPK_LIBRARY glpk)
 mark_as_advanced(CHUNKMEM_GLPK_INCLUDE CHUNKMEM_GLPK_LIBRARY)

@@ -11,7 +11,7 @@ install(DIRECTORY "${PROJECT_SOURCE_DIR}/examples/max_model/machines" DESTINATIO
 install(PROGRAMS "${PROJECT_SOURCE_DIR}/tools/plot.py" DESTINATION "${CMAKE_INSTALL_DATADIR}/chunkmem") # draws what trace::chrome_sink wrote
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DATADIR}/licenses/chunkmem")
 
-# The laws of each family of policies, for tests of policies of one's own: the component conformance.
+# The laws of each family of policies, for tests of user-defined policies: the component conformance.
 set(laws_folder "${CMAKE_INSTALL_DATADIR}/chunkmem/laws")
 set(support "${PROJECT_SOURCE_DIR}/tests/support")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/tests/conformance" DESTINATION "${laws_folder}")
@@ -35,7 +35,7 @@ install(FILES "${PROJECT_BINARY_DIR}/package/chunkmem-config.cmake"
               "${PROJECT_SOURCE_DIR}/cmake/compiled_step.cpp"
         DESTINATION "${package_folder}")
 
-# For Makefiles. The folder of the file tells where the headers are, so that the package may be moved.
+# For Makefiles. The prefix follows from the folder of the file, so the package may be moved.
 file(RELATIVE_PATH prefix_from_pc "/${CMAKE_INSTALL_DATADIR}/pkgconfig" "/")
 file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/package/chunkmem.pc" @ONLY CONTENT [[
 prefix=${pcfiledir}/@prefix_from_pc@

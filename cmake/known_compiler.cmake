@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# A build folder that is made beside another one, by the same CMake and with the same compiler, need not ask the compiler again
-# what it is and whether it works.
+# A second build folder, made by the same CMake and with the same compiler, need not detect and test the compiler again.
 
-# chunkmem_known_compiler(<from> <to> [<language>...]): the build folder <to>, before CMake has seen it, knows of the compilers of
-# these languages what <from> does. CMake detects a compiler itself if <from> has no file about it.
+# chunkmem_known_compiler(<from> <to> [<language>...]): copies the detected properties of the compilers of these
+# languages from <from> to the build folder <to>, before CMake has used it. CMake detects a compiler itself if <from>
+# has no file about it.
 function(chunkmem_known_compiler from to)
   set(known "CMakeFiles/${CMAKE_VERSION}")
   foreach(file IN ITEMS CMakeSystem ${ARGN})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Everything a user may switch. As a part of another project all of it is off.
+# All options of a user. In a subproject all of them are off.
 option(CHUNKMEM_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(CHUNKMEM_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 option(CHUNKMEM_BUILD_BENCH "Build all benchmarks; without it only those that tests run" ${PROJECT_IS_TOP_LEVEL})

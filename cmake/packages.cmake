@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# Packages that our own programs use and the library does not. The config file of a package may stop CMake, for example
-# where one of its libraries was removed. So a separate project loads each package first, and only a package that passed
-# is loaded here. Each configuration asks again, because a package may have been changed or removed since the last one.
+# Packages that programs of this tree use and the library does not. The config file of a package may stop CMake, for
+# example where one of its libraries was removed. So a separate project loads each package first, and only a package
+# that passed is loaded here. Each configuration checks again, because a package may have been changed or removed since
+# the last one.
 include("${CMAKE_CURRENT_LIST_DIR}/known_compiler.cmake")
 
 # chunkmem_rehearse(<why_not> <package> <libraries> [<word of find_package...>]): finds <package> and links <libraries>
@@ -22,7 +23,7 @@ function(chunkmem_rehearse why_not package libraries)
     endif()
   endforeach()
   set(folder "${PROJECT_BINARY_DIR}/generated/rehearsals/${package}")
-  # What CMake knows about the compiler stays, what it found goes.
+  # The detected properties of the compiler stay, the found packages are removed.
   string(SHA256 build "${CMAKE_COMMAND} ${CMAKE_GENERATOR} ${CMAKE_CXX_COMPILER} ${CMAKE_CXX_COMPILER_VERSION}")
   string(SUBSTRING "${build}" 0 8 build)
   file(REMOVE "${folder}/${build}/CMakeCache.txt")
@@ -63,7 +64,7 @@ endfunction()
 function(chunkmem_find_package why_not package target debian_name)
   cmake_parse_arguments(PARSE_ARGV 4 arg "" "PROGRAM" "")
   chunkmem_rehearse(missing ${package} ${target})
-  if(NOT missing AND NOT TARGET ${target})  # two folders may ask: a package need not bear to be found twice
+  if(NOT missing AND NOT TARGET ${target})  # two folders may use it, and a package may not allow to be found twice
     find_package(${package} QUIET)
     set(${package}_VERSION "${${package}_VERSION}" PARENT_SCOPE)
   endif()

@@ -26,7 +26,7 @@ function(pad out text width)
   set(${out} "${text}" PARENT_SCOPE)
 endfunction()
 
-# At most six digits after the point: a record may carry more than is worth reading.
+# At most six digits after the point: a record may have more than are significant.
 function(shorten out number)
   if(number MATCHES "^(-?[0-9]+\\.[0-9][0-9]?[0-9]?[0-9]?[0-9]?[0-9]?)[0-9]*$")
     set(number "${CMAKE_MATCH_1}")

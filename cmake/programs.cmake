@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-# Most of a cold run is g++. It takes a twelfth less where it collects garbage less often, for at most 0.7 GB more in each process.
+# Most of a cold run is g++. It takes a twelfth less time with fewer garbage collections, for at most 0.7 GB more in
+# each process.
 set(chunkmem_quick_flags "")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   set(chunkmem_quick_flags "SHELL:--param ggc-min-expand=300 --param ggc-min-heapsize=524288")
 endif()
 
-# Warnings of nvcc and of the host's compiler behind it.
+# Warnings of nvcc and of its host compiler.
 set(chunkmem_nvcc_warnings -Xcompiler=-Wall,-Wextra,-Wconversion,-Wshadow)
 if(CHUNKMEM_WERROR)
   list(APPEND chunkmem_nvcc_warnings -Werror=all-warnings -Xcompiler=-Werror)
 endif()
 
-# chunkmem_program(<name> <sources...>): one program of ours, with our warnings; nothing of this reaches a user.
+# chunkmem_program(<name> <sources...>): one program of this tree, with its warnings; no flag of it reaches a user.
 function(chunkmem_flags target)
   set(warnings -Wall -Wextra -Wconversion -Wshadow $<$<BOOL:${CHUNKMEM_WERROR}>:-Werror>)
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${warnings};${chunkmem_sanitize_flags};${chunkmem_quick_flags}>"
@@ -28,9 +29,9 @@ function(chunkmem_program name)
   chunkmem_flags(${name})
 endfunction()
 
-# chunkmem_compile_as_one(<target>): up to 32 of its files are compiled as one, where tests are built: half of a manager's code is the same
-# in each file that has one. A file with compile options of its own is compiled alone. While editing one file, the preset edit
-# (CMAKE_UNITY_BUILD=OFF) compiles each alone.
+# chunkmem_compile_as_one(<target>): where tests are built, up to 32 of its files are compiled as one, since files with
+# a manager share half of their code. A file with compile options of its own is compiled alone. While editing one file,
+# the preset edit (CMAKE_UNITY_BUILD=OFF) compiles each alone.
 #
 # The largest takes 4.7 GB. Only as many are compiled at a time as fit into the machine's memory.
 cmake_host_system_information(RESULT chunkmem_memory QUERY TOTAL_PHYSICAL_MEMORY) # MiB
@@ -45,23 +46,23 @@ function(chunkmem_compile_as_one target)
   endif()
 endfunction()
 
-# Tests of several folders are compiled together unless one works on a single folder.
+# Tests of several folders are compiled together, unless one folder is selected.
 set(chunkmem_are_joined ON)
 if(DEFINED CMAKE_UNITY_BUILD OR CHUNKMEM_ONLY_TESTS)
   set(chunkmem_are_joined OFF)
 endif()
 
-# chunkmem_read_folder(<folder>): what a folder wants beyond the rule. Its optional ctest.cmake may set
+# chunkmem_read_folder(<folder>): the special settings of a folder. Its optional ctest.cmake may set
 #   chunkmem_labels            ctest labels of the folder, such as threads
 #   chunkmem_compile_options   added last to the flags of the folder's program
 #   chunkmem_libraries         linked to it
 #   chunkmem_timeout           seconds that one run may take (600 where unset)
-#   chunkmem_processors        that its test wants for itself (1 where unset): threads that hand over to each other crawl beside a busy neighbour
-#   chunkmem_why_not           why it cannot be built here: its test is there and skipped with this reason
+#   chunkmem_processors        that its test needs for itself (1 where unset): threads that wait for each other are slow next to a busy process
+#   chunkmem_why_not           why it cannot be built here: its test is listed and skipped with this reason
 #   chunkmem_only_bench        ON where a folder of bench/ has no part in the tests
 #   chunkmem_unsanitized       ON where no sanitizer needs it: it has no bytes, or other folders run the same code under them; its
 #                              programs for components stay
-#   chunkmem_sanitized_files   of all of them: a regular expression for those files that sanitizers need all the same
+#   chunkmem_sanitized_files   exceptions of these: a regular expression for files that sanitizers need all the same
 #   chunkmem_joint             name of a program that has the tests of several folders: what they all use is compiled once. Nothing but
 #                              components may be linked to it, and it has no compile options
 #   chunkmem_own_programs      ON where the file has added the folder's programs itself
@@ -81,8 +82,8 @@ macro(chunkmem_read_folder folder)
   include("${folder}/ctest.cmake" OPTIONAL)
 endmacro()
 
-# chunkmem_test(<name> LABELS <label...> COMMAND <command...>): a ctest that knows where figures go, and that is shown as
-# skipped when it prints a line that begins with SKIPPED and returns 4, the number Catch2 uses for "all cases skipped".
+# chunkmem_test(<name> LABELS <label...> COMMAND <command...>): a ctest that gets the folder of figures. It counts as
+# skipped when it prints a line that begins with SKIPPED and returns 4, Catch2's status for "all cases skipped".
 function(chunkmem_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "LABELS;COMMAND")
   add_test(NAME ${name} COMMAND ${arg_COMMAND})
@@ -99,8 +100,8 @@ function(chunkmem_test name)
   endif()
 endfunction()
 
-# chunkmem_mpi_command(<out>): starts an MPI program in a test. chunkmem_mpi_environment keeps Open MPI quiet where a test runs: as
-# root, with more ranks than cores, without a network, without ssh, in a container.
+# chunkmem_mpi_command(<out>): starts an MPI program in a test. chunkmem_mpi_environment keeps Open MPI quiet in any
+# place: as root, with more ranks than cores, without a network, without ssh, in a container.
 set(chunkmem_mpi_environment OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_plm=isolated
     OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_btl_base_warn_component_unused=0)
 function(chunkmem_mpi_command out)
@@ -112,7 +113,8 @@ function(chunkmem_mpi_command out)
   set(${out} "${start}" PARENT_SCOPE)
 endfunction()
 
-# chunkmem_skipped_test(<name> <reason> [LABELS <label...>]): what cannot be tested here is named, never silently absent.
+# chunkmem_skipped_test(<name> <reason> [LABELS <label...>]): a test that cannot run here is listed with its reason,
+# never silently absent.
 function(chunkmem_skipped_test name reason)
   chunkmem_test(${name} ${ARGN} COMMAND sh -c "echo \"$1\"; exit 4" sh "SKIPPED: ${reason}")
 endfunction()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Keeps the figures of one run as a record, beside the machine that they were seen on. Figures of older runs that this one did not make stay, with
-# theirs.
+# Keeps the figures of one run as a record, with the machine of the run. Figures of older runs that this run did not
+# make stay, with their machine.
 #   cmake -DBUILD=<build> -DRECORD=<file.json> -P record_figures.cmake
 cmake_minimum_required(VERSION 3.25)
 file(GLOB files "${BUILD}/figures/*.json")
@@ -13,7 +13,7 @@ set(processor "")
 if(EXISTS /proc/cpuinfo)
   file(STRINGS /proc/cpuinfo processor REGEX "^model name" LIMIT_COUNT 1)
   string(REGEX REPLACE "^[^:]*: " "" processor "${processor}")
-  # Some names are those of several generations.
+  # Some names are shared by several generations.
   file(STRINGS /proc/cpuinfo family REGEX "^cpu family" LIMIT_COUNT 1)
   string(REGEX REPLACE "^[^:]*: " " of family " family "${family}")
   file(STRINGS /proc/cpuinfo flags REGEX "^flags" LIMIT_COUNT 1)
@@ -24,7 +24,7 @@ if(EXISTS /proc/cpuinfo)
       set(vectors " with ${set}")
     endif()
   endforeach()
-  if(processor)  # Arm's Linux names none
+  if(processor)  # Linux on Arm names none
     string(APPEND processor "${family}${vectors}, ")
   endif()
 endif()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Sanitizers for our own programs; the library is header-only, so everything it does is instrumented too.
+# Sanitizers for the programs of this tree; the library is header-only, so all of its code is instrumented too.
 set(chunkmem_sanitize_flags "")
 if(CHUNKMEM_SANITIZE)
   string(REPLACE ";" "," names "${CHUNKMEM_SANITIZE}")

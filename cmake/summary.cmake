@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Collects "what is on or off, and why" while configuring, and prints it in one block at the end.
+# Collects while configuring which parts are on or off, and why, and prints them in one block at the end.
 function(chunkmem_summarize what state why)
   string(LENGTH "${what}" length)
   math(EXPR padding "20 - ${length}")

@@ -20,7 +20,7 @@ else()
   chunkmem_summarize("tests: Catch2" "on " "${Catch2_VERSION}")
 endif()
 
-# Python, with its standard library alone: it checks pages and the tree, and takes the examples out of pages.
+# Python, with only its standard library: it checks pages and the tree, and extracts the examples of pages.
 find_program(CHUNKMEM_PYTHON NAMES python3 DOC "Python 3.9 or newer, for the tests; with safetensors, numpy and torch it runs more of them")
 mark_as_advanced(CHUNKMEM_PYTHON)
 if(NOT CHUNKMEM_PYTHON)
@@ -43,8 +43,8 @@ chunkmem_flags(chunkmem_test_main)
 target_include_directories(chunkmem_test_main PUBLIC "${PROJECT_SOURCE_DIR}/tests")
 target_link_libraries(chunkmem_test_main PUBLIC chunkmem_catch2)
 
-# Every other header in one unit, with warnings that trainers have as errors and our tests have not: where g++ and where clang
-# compile the tests. The ctest headers.one_unit looks at what it defines.
+# Every other header in one unit, with warnings that trainers treat as errors and the tests do not: where g++ and where
+# clang compile the tests. The ctest headers.one_unit checks its definitions.
 if(NOT "thread" IN_LIST CHUNKMEM_SANITIZE AND NOT CHUNKMEM_ONLY_TESTS)
   file(GLOB_RECURSE chunkmem_headers RELATIVE "${PROJECT_SOURCE_DIR}/include/chunkmem" CONFIGURE_DEPENDS
        "${PROJECT_SOURCE_DIR}/include/chunkmem/*.hpp")
@@ -57,8 +57,8 @@ if(NOT "thread" IN_LIST CHUNKMEM_SANITIZE AND NOT CHUNKMEM_ONLY_TESTS)
   target_compile_options(chunkmem_one_unit PRIVATE -Wsign-conversion -Wold-style-cast -Wnon-virtual-dtor -Woverloaded-virtual)
 endif()
 
-# What every test includes, compiled once: half of the time of a small test. That headers need nothing before them is what the
-# ctest headers looks at.
+# The common includes of tests, compiled once: half of the time of a small test. The ctest headers checks that each
+# header compiles without others before it.
 file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/generated/precompiled.cpp" CONTENT "// Nothing: it carries the precompiled header.\n")
 add_library(chunkmem_test_precompiled OBJECT "${PROJECT_BINARY_DIR}/generated/precompiled.cpp")
 chunkmem_flags(chunkmem_test_precompiled)
@@ -66,12 +66,14 @@ target_include_directories(chunkmem_test_precompiled PRIVATE "${PROJECT_SOURCE_D
 target_link_libraries(chunkmem_test_precompiled PRIVATE chunkmem_catch2)
 target_precompile_headers(chunkmem_test_precompiled PRIVATE <support/catch.hpp>)
 
-# Replacements of what allocates, for programs one of whose tests counts allocations (support/count_allocations.hpp).
+# Replacements of allocation functions, for programs with a test that counts allocations
+# (support/count_allocations.hpp).
 add_library(chunkmem_counted_allocations OBJECT EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/tests/support/count_allocations.cpp")
 chunkmem_flags(chunkmem_counted_allocations)
 target_include_directories(chunkmem_counted_allocations PRIVATE "${PROJECT_SOURCE_DIR}/tests")
 
-# chunkmem_test_program(<name> <folder> <sources...>): the program test_<name> and its ctest <name>, as <folder> wants it.
+# chunkmem_test_program(<name> <folder> <sources...>): the program test_<name> and its ctest <name>, with the settings
+# of <folder>.
 # The test of a header that needs a component, tests/<header>_test.cpp, is in a program for each component, <name>.<component>.
 function(chunkmem_test_program name folder)
   set(sources ${ARGN})
@@ -122,7 +124,8 @@ macro(chunkmem_part part regex)
   endif()
 endmacro()
 
-# chunkmem_join(<joint> <libraries> <sources...>): the program test_<joint> gets these files too, and is made where it is not there yet.
+# chunkmem_join(<joint> <libraries> <sources...>): adds files to the program test_<joint>, and makes the program if it
+# does not exist.
 function(chunkmem_join joint libraries)
   set(program test_${joint})
   if(NOT TARGET ${program})
@@ -144,7 +147,7 @@ function(chunkmem_join joint libraries)
   target_link_libraries(${program} PRIVATE ${libraries})
 endfunction()
 
-# chunkmem_cases(<out> <tag> <sources...>): the words that choose the cases of these files with that tag.
+# chunkmem_cases(<out> <tag> <sources...>): the arguments that select the cases of these files with that tag.
 function(chunkmem_cases out tag)
   set(cases "")
   foreach(source IN LISTS ARGN)
@@ -155,11 +158,12 @@ function(chunkmem_cases out tag)
   set(${out} --filenames-as-tags "${cases}" PARENT_SCOPE)
 endfunction()
 
-# The program and its ctest; it takes what chunkmem_read_folder sets. Cases with the tag [.slow] are hidden from that test and get
-# the ctest <name>.slow with the label slow. Files are compiled as one (chunkmem_compile_as_one): each test has a namespace of its own
-# name, and a file that defines a macro is compiled alone.
+# The program and its ctest, with the settings of chunkmem_read_folder. Cases with the tag [.slow] are hidden from that
+# test and get the ctest <name>.slow with the label slow. Files are compiled as one (chunkmem_compile_as_one): each test
+# has a namespace of its own name, and a file that defines a macro is compiled alone.
 #
-# Where the folder names a joint program, its tests run in that one, and the program test_<name> is built when it is asked for.
+# Where the folder names a joint program, its tests run in that program, and the program test_<name> is built only on
+# request.
 function(chunkmem_add_test_program name)
   if(CHUNKMEM_ONLY_TESTS AND NOT name IN_LIST CHUNKMEM_ONLY_TESTS)
     return()

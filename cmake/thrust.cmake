@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The systems of Thrust on the CPU, for our own programs; host compilers only, nvcc does not know them.
+# The systems of Thrust on the CPU, for programs of this tree; host compilers only, since nvcc does not support them.
 include("${PROJECT_SOURCE_DIR}/cmake/packages.cmake")
 
 # chunkmem_find_thrust_systems() makes the target chunkmem_thrust_<system> for cpp, omp and tbb, and sets
@@ -13,7 +13,7 @@ function(chunkmem_find_thrust_systems)
       find_package(OpenMP QUIET COMPONENTS CXX)
       set(library OpenMP::OpenMP_CXX)
       if(NOT TARGET ${library})
-        set(why "${CMAKE_CXX_COMPILER} has no OpenMP (g++ brings it, Debian's clang-16 wants libomp-16-dev)")
+        set(why "${CMAKE_CXX_COMPILER} has no OpenMP (g++ brings it, Debian's clang-16 needs libomp-16-dev)")
       endif()
     elseif(NOT why AND system STREQUAL "tbb")
       set(library TBB::tbb)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# LibTorch, for the example libtorch_gpt and its tests alone: nothing of the library needs it.
+# LibTorch, only for the example libtorch_gpt and its tests: the library does not need it.
 include("${PROJECT_SOURCE_DIR}/cmake/packages.cmake")
 
-# chunkmem_find_torch(<why_not>): makes the target libtorch_gpt_parts, the example's headers and all that they need, or says in
-# <why_not> what is missing. Debian: apt-get install libtorch-dev; that of a Python:
+# chunkmem_find_torch(<why_not>): makes the target libtorch_gpt_parts, the example's headers and all that they need, or
+# sets <why_not> to the reason why there is none. Debian: apt-get install libtorch-dev; for the PyTorch of a Python:
 #   -DCMAKE_PREFIX_PATH=$(python3 -c 'import torch; print(torch.utils.cmake_prefix_path)')
 function(chunkmem_find_torch why_not)
   get_property(is_known GLOBAL PROPERTY CHUNKMEM_WHY_NO_TORCH SET)
@@ -21,7 +21,7 @@ function(chunkmem_look_for_torch why_not)
     set(${why_not} "LibTorch itself is not built with sanitizers, and its tests were not tried with them" PARENT_SCOPE)
     return()
   endif()
-  # In a function, so that the compiler flags that it sets for CUDA stay here; it has much to say of what it looks for.
+  # In a function, so that the compiler flags that Torch sets for CUDA stay here, and its many messages are hidden.
   set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
   set(CMAKE_MESSAGE_LOG_LEVEL ERROR)
   chunkmem_rehearse(missing Torch "\${TORCH_LIBRARIES}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The version has one home: `#define CHUNKMEM_VERSION` in core/version.hpp.
+# The version is defined once: `#define CHUNKMEM_VERSION` in core/version.hpp.
 function(chunkmem_read_version out)
   set(header "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../include/chunkmem/core/version.hpp")
   file(STRINGS "${header}" line REGEX "^#define CHUNKMEM_VERSION [0-9]+$")

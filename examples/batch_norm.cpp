@@ -25,7 +25,7 @@ using manager = cm::manager<cm::backend::host_arena, cm::transfer::no_prefetch>;
 using network_type = cm::activation::checkpointed<manager, cm::activation::keep_all>;
 constexpr std::uint32_t blocks = 4, rows = 16, width = 8;
 
-/// y = relu(gamma * normalised(x)), and its way back.
+/// y = relu(gamma * normalised(x)), and its backward pass.
 struct norm_block {
   using run_type = network_type::block_type::run_type;
 
@@ -58,7 +58,7 @@ struct norm_block {
       }
       means[c] = mean, variances[c] = variance;
     }
-    if (run.is_again()) return;  // the running statistics have this batch already
+    if (run.is_again()) return;  // the running statistics contain this batch already
     const auto all = m.acquire(running, cm::access::read_write);
     for (std::uint32_t c = 0; c < width; ++c) {
       all.data()[c] += 0.1F * (means[c] - all.data()[c]);
@@ -94,7 +94,7 @@ struct norm_block {
   }
 };
 
-/// @param again   blocks run forward twice in each step, but the last one
+/// @param again   all blocks but the last one run forward twice in each step
 /// @return        all weights and running statistics after training
 std::vector<float> train(bool again)
 {

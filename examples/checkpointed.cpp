@@ -21,14 +21,15 @@ using network = cm::activation::checkpointed<manager>;
 constexpr std::uint32_t blocks = 8, width = 64, rows = 64;
 using matrix = std::array<float, rows * width>;
 
-/// y = x + dropout(relu(x * weight)), and its way back.
+/// y = x + dropout(relu(x * weight)), and its backward pass.
 struct layer {
   manager& m;
-  cm::tensor<float> weight, before, hidden, output, slope;  // slope: the gradient of the stream, on its way back
+  cm::tensor<float> weight, before, hidden, output, slope;  // slope: the gradient of the residual stream
   bool first, last;
   double& loss;
 
-  /// 0 for a quarter of the elements, another quarter each time, but the same quarter when the block runs again.
+  /// 0 for a quarter of the elements. Each micro-batch drops another quarter; a block that runs again drops the same
+  /// one.
   template <class Run>
   static std::array<std::uint16_t, rows * width> drawn(const Run& run)
   {
@@ -118,7 +119,7 @@ double train(cm::bytes device, cm::bytes for_activations)
     block.forward = [made](auto& run) { made.forward(run); };
     block.backward = [made](auto& run) { made.backward(run); };
     block.reads_input = true;
-    block.forward_seconds = 1e-3;  // left out, the first iteration measures them
+    block.forward_seconds = 1e-3;  // the first iteration measures times that are not given
     block.backward_seconds = 2e-3;
     before = output;
   }

@@ -42,7 +42,7 @@ template <class Problem, class Number>
   return number;
 }
 
-/// @param json   the text of --json: what its object has
+/// @param json   the text of --json: the members of its object
 inline void add_common_flags(CLI::App& app, common_flags& flags, const char* json)
 {
   app.set_help_flag();
@@ -54,11 +54,11 @@ inline void add_common_flags(CLI::App& app, common_flags& flags, const char* jso
 /// Options that stand together in --help.
 struct option_group {
   const char* title;
-  const char* type;  ///< of their values: NUMBER, SIZE, FILE, FOLDER or WORD; empty for flags
+  const char* type;  ///< type of their values: NUMBER, SIZE, FILE, FOLDER or WORD; empty for flags
   std::initializer_list<const char*> options;
 };
 
-/// Gives options, as far as they are declared, the group and the type that --help shows.
+/// Gives declared options the group and the type that --help shows. Options that are not declared are passed over.
 inline void arrange(CLI::App& app, std::initializer_list<option_group> groups)
 {
   for (const option_group& group : groups)
@@ -69,8 +69,8 @@ inline void arrange(CLI::App& app, std::initializer_list<option_group> groups)
       }
 }
 
-/// Reads all words into what was declared. An empty value is no choice, and a flag takes none: CLI11 lets both through.
-/// @throws Problem   what CLI11 says, an empty value, or a flag with a value
+/// Reads all words into the declared options. Refuses an empty value, and a value for a flag: CLI11 accepts both.
+/// @throws Problem   the message of CLI11, an empty value, or a flag with a value
 template <class Problem>
 void read(CLI::App& app, int count, const char* const* arguments)
 {

@@ -14,7 +14,7 @@ struct common_flags {
   bool version = false;
   bool json = false;
 
-  /// Then nothing else is read and nothing is run.
+  /// With one of these flags nothing else is read and nothing is run.
   [[nodiscard]] bool asks_only() const noexcept { return help || version; }
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small network that learned one task, and was saved, is loaded and tuned to another one: all weights or adapters
-// beside frozen weights (LoRA), with whole inputs of its layers or with three tenths of their rows. Prints the loss and
-// the most bytes on the device. Sampled inputs reach nearly the loss of whole ones, and need less memory.
+// A small network that learned one task, and was saved, is loaded and tuned to another one: all weights, or adapters
+// next to frozen weights (LoRA), with whole inputs of its layers or with three tenths of their rows. Prints the loss
+// and the peak of the device. Sampled inputs reach nearly the loss of whole ones, and need less memory.
 #include <chunkmem/activation/sampled.hpp>
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/checkpoint/export_values.hpp>
@@ -36,7 +36,7 @@ using numbers = std::vector<float>;
 constexpr std::size_t layers = 5, width = 20, rank = 4, positions = 4, batch = 32, samples = 256;
 constexpr std::size_t rows = batch * positions;
 
-float random_number(std::uint64_t index)  // evenly in [-1, 1)
+float random_number(std::uint64_t index)  // uniform in [-1, 1)
 {
   const auto drawn =
       cm::philox({static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32U), 0, 0}, {7, 0});
@@ -64,7 +64,7 @@ void add_product_transposed(const float* left, const float* right, float* out, s
       for (std::size_t at = 0; at < k; ++at) out[i * n + j] += left[i * k + at] * right[j * k + at];
 }
 
-/// The layers of a network on plain arrays: the tasks are to do what such a network does.
+/// The layers of a network on plain arrays. The outputs of such a network are the targets of a task.
 numbers answer(const std::array<numbers, layers>& weights, numbers x)
 {
   for (std::size_t layer = 0; layer < layers; ++layer) {
@@ -78,7 +78,7 @@ numbers answer(const std::array<numbers, layers>& weights, numbers x)
 }
 
 struct settings {
-  bool adapters = false;  ///< weights are frozen, and each has two narrow matrices beside it
+  bool adapters = false;  ///< weights are frozen, and each has two narrow trained matrices
   bool samples = false;   ///< three tenths of the rows of each input are kept
 };
 
@@ -122,7 +122,7 @@ class network {
     for (std::size_t layer = 0; layer < layers; ++layer)
       std::ranges::copy(start[layer], m_.acquire(weights_[layer], cm::access::write).span().begin());
   }
-  /// Weights alone, without what training kept beside them: the file of any network of these layers.
+  /// Weights alone, without adapters: the file of any network of these layers.
   void save(cm::io::posix_folder& folder) { cm::checkpoint::export_values(m_, folder, "network.safetensors"); }
   /// Adapters, which the file does not have, stay as they are.
   void load(const cm::io::posix_folder& folder)
@@ -177,7 +177,7 @@ class network {
         if (!is_on) y.span()[at] = 0;
       }
     }
-    if (how_.samples) kept_[layer]->keep(now_, inputs_[layer]);  // and the input is gone
+    if (how_.samples) kept_[layer]->keep(now_, inputs_[layer]);  // the input itself is dropped
   }
   void backward(std::size_t layer, numbers& slope)
   {
@@ -248,7 +248,7 @@ result train(network& net, const std::array<numbers, layers>& task, std::uint64_
     const std::uint64_t epoch = step / (samples / batch), part = step % (samples / batch);
     for (std::size_t at = 0; at < batch; ++at) {  // shuffled: an odd factor and an offset for each epoch
       now[at] = ((part * batch + at) * (2 * epoch + 1) + epoch * 17) % samples;
-      const float size = now[at] % 4 == 0 ? 2.0F : 0.5F;  // a quarter of the samples says most
+      const float size = now[at] % 4 == 0 ? 2.0F : 0.5F;  // a quarter of the samples has most of the gradient
       for (std::size_t i = 0; i < positions * width; ++i)
         x[at * positions * width + i] = size * random_number(now[at] * positions * width + i);
     }
@@ -273,7 +273,7 @@ std::array<numbers, layers> made_network(std::uint64_t seed, float share, const 
   return made;
 }
 
-/// Of this run alone.
+/// Exists as long as this run.
 class temporary_folder {
  public:
   temporary_folder() : path_{(std::filesystem::temp_directory_path() / "chunkmem_fine_tuning_XXXXXX").string()}

@@ -10,10 +10,10 @@
 namespace cm = chunkmem;
 using namespace cm::literals;
 constexpr std::uint32_t layers = 8, width = 128;  // weights 512 KiB; gradients and Adam's two states, 1.5 MiB more
-struct product {  // a kernel is its data, how many indices there are, and what one does. This one: out = in + w * in
+struct product {  // a kernel: its data, its number of indices, and the work of one. Here: out = in + w * in
   const float *w, *in;
   float* out;
-  std::uint32_t row, column;  // strides of w: exchanged, w is transposed
+  std::uint32_t row, column;  // strides of w: swapped, they transpose w
   CHUNKMEM_HOST_DEVICE std::uint64_t count() const { return width; }
   CHUNKMEM_HOST_DEVICE product prepared() const { return *this; }
   CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t i) const
@@ -35,7 +35,7 @@ float train(Device& memory)
   cm::manager<Device> m{memory, {.chunk_bytes = 64_KiB}};
   const auto weights = m.template add_stacked<float>(layers, {width, width}, cm::role::parameter);
   const auto x = m.template add_stacked<float>(layers + 1, {width}, cm::role::buffer);       // x[l] goes into layer l
-  const auto errors = m.template add_stacked<float>(layers + 1, {width}, cm::role::buffer);  // and its error comes back
+  const auto errors = m.template add_stacked<float>(layers + 1, {width}, cm::role::buffer);  // and its error comes out
   cm::optimizer::device_optimizer<cm::manager<Device>, cm::optimizer::adam, Launcher> adam{m, cm::optimizer::adam{}};
   const auto host = [&](auto it, auto how) { return m.acquire(it, how, cm::memory_location::host); };
   const auto gpu = [&](auto it, auto how) { return m.acquire(it, how, cm::agent::compute); };  // no wait of the host

@@ -10,22 +10,22 @@ extern "C" inline void note_signal_of_end(int number);
 
 namespace command_line {
 
-/// The wish of a user that the program ends: Ctrl-C, or SIGTERM of a batch system, or SIGUSR1, which launchers of MPI
-/// hand on to all processes.
+/// A user's request to end the program: Ctrl-C, SIGTERM of a batch system, or SIGUSR1, which MPI launchers forward to
+/// all processes.
 ///
 ///     interruption::listen();
 ///     while (!is_done() && interruption::signal() == 0) step();
 ///     return interruption::exit_status(interruption::signal());
 ///
-/// The first signal is noted, and the program ends at the next place where it asks. The second one ends the process at
-/// once. A signal that was ignored when the program began stays ignored, as under nohup.
+/// The first signal is noted, and the program ends at the next place where it checks. The second signal ends the
+/// process at once. A signal that was ignored when the program began stays ignored, as under nohup.
 class interruption {
  public:
   static void listen() noexcept
   {
     for (const int number : numbers) hand_to(number, note_signal_of_end);
   }
-  /// The number of the signal that came, 0 where none has.
+  /// The number of the signal that was received, 0 for none.
   [[nodiscard]] static int signal() noexcept { return noted(); }
   /// 130 for SIGINT, 143 for SIGTERM, 138 for SIGUSR1, as shells have it.
   [[nodiscard]] static constexpr int exit_status(int number) noexcept { return 128 + number; }
@@ -34,8 +34,8 @@ class interruption {
     return number == SIGINT ? "SIGINT" : number == SIGTERM ? "SIGTERM" : "SIGUSR1";
   }
 
-  /// Notes a signal and gives all of them back to the system. For the handler: it calls async-signal-safe functions
-  /// alone.
+  /// Notes a signal and restores the default actions of all of them. For the handler: calls only async-signal-safe
+  /// functions.
   static void note(int number) noexcept
   {
     noted() = number;
@@ -58,12 +58,12 @@ class interruption {
   }
 };
 
-/// Work without a result in parts ends early by this: it runs destructors, so that no unfinished file stays.
+/// Ends work that has no partial result. The exception runs destructors, so no unfinished file stays.
 struct interrupted {
   int number = 0;  ///< of the signal
 };
 
-/// @throws interrupted   a signal came
+/// @throws interrupted   a signal was received
 inline void expect_no_signal()
 {
   if (const int number = interruption::signal(); number != 0) throw interrupted{number};

@@ -9,7 +9,7 @@
 
 namespace command_line {
 
-/// A text as JSON has it, in quotation marks.
+/// A text as a JSON string, in quotation marks.
 [[nodiscard]] inline std::string json_quoted(std::string_view text)
 {
   std::string out = "\"";
@@ -28,7 +28,7 @@ namespace command_line {
   return out += '"';
 }
 
-/// All digits of a number. JSON has no word for a number that is not finite: it is null.
+/// All digits of a number. JSON has no infinities and no NaN: these are null.
 [[nodiscard]] inline std::string json_number(double number)
 {
   if (!std::isfinite(number)) return "null";
@@ -52,7 +52,7 @@ namespace command_line {
 ///     std::puts(it.text().c_str());
 class json_object {
  public:
-  /// @param value   JSON already
+  /// @param value   valid JSON
   json_object& add_json(std::string_view name, std::string_view value)
   {
     members_ += (members_.empty() ? "" : ", ") + json_quoted(name) + ": ";

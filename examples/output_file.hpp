@@ -12,13 +12,13 @@
 
 namespace command_line {
 
-/// A file that an option names. What is written to `text` takes the place of an older file at the end, as a whole: see
+/// A file that an option names. The text written to `text` replaces an older file as a whole at the end: see
 /// replaced_file, which follows no link.
 ///
-///     output_file<problem> out{"--csv", *chosen.csv};  // said before the work starts: it cannot be written
+///     output_file<problem> out{"--csv", *chosen.csv};  // throws before the work starts if it cannot be written
 ///     write_csv(out.text(), rows);
 ///     out.finish();
-/// @tparam Problem   what is thrown, made of a sentence
+/// @tparam Problem   the exception, made of a sentence
 template <class Problem>
 class output_file {
  public:
@@ -35,7 +35,7 @@ class output_file {
   }
 
   [[nodiscard]] std::ostream& text() noexcept { return text_; }
-  /// @throws Problem   it could not be written to its end: the older file stays
+  /// @throws Problem   the file could not be written to its end: the older file stays
   void finish()
   {
     try {
@@ -52,7 +52,7 @@ class output_file {
   std::unique_ptr<chunkmem::replaced_file> file_;
 };
 
-/// Writes a whole file so. @throws Problem
+/// Writes a whole file in the same way. @throws Problem
 template <class Problem>
 void write_file(std::string_view option, const std::filesystem::path& where, std::string_view text)
 {

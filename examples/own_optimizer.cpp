@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An optimizer of one's own: Lion (Chen et al. 2023, arXiv 2302.06675) in a dozen lines. It sees float32 spans only;
-// the step around it widens, unscales, clips, rounds, and keeps masters beside 16-bit parameters.
+// A user-defined optimizer: Lion (Chen et al. 2023, arXiv 2302.06675) in a dozen lines. Its kernel sees only float32
+// spans; the step widens, unscales, clips, rounds, and keeps masters of 16-bit parameters.
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunkmem.hpp>
 #include <chunkmem/optimizer/step.hpp>
@@ -16,7 +16,7 @@
 namespace cm = chunkmem;
 using namespace cm::literals;
 
-/// Steps by the sign of a smoothed gradient: one list beside each parameter.
+/// Steps by the sign of a smoothed gradient: one list for each parameter.
 struct lion {
   static constexpr std::string_view name = "lion";
   static std::span<const cm::list_spec> lists() noexcept

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An eviction policy of one's own: a rule of a few lines, and nothing else is touched.
+// A user-defined eviction policy: a rule of a few lines, without changes anywhere else.
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunkmem.hpp>
 #include <chunkmem/eviction/eviction_policy.hpp>
@@ -11,7 +11,7 @@
 namespace cm = chunkmem;
 using namespace cm::literals;
 
-/// Evicts clean chunks first, which costs no copy, and of those the one with the lowest number.
+/// Evicts clean chunks first, which costs no copy, and among those the one with the lowest number.
 struct clean_first_rule {
   static constexpr std::string_view name = "clean_first";
   static std::pair<bool, std::uint32_t> key(const cm::eviction::candidate& it)

@@ -13,20 +13,21 @@
 
 namespace command_line {
 
-/// A terminal whose lines can be written over. A launcher of MPI gives its processes a terminal as standard output, and
-/// a pipe as standard error, wherever its own output goes: so both streams have to be terminals.
+/// True for a terminal whose lines can be overwritten. An MPI launcher gives its processes a terminal as standard
+/// output, and a pipe as standard error, wherever its own output goes: so both streams have to be terminals.
 [[nodiscard]] inline bool is_terminal(std::FILE* out) noexcept
 {
   return ::isatty(fileno(out)) == 1 && ::isatty(STDERR_FILENO) == 1;
 }
 
-/// Erases the line of progress that stands at a terminal, before something else is said there.
+/// Erases the progress line of a terminal before another line is printed.
 inline void erase_line(std::FILE* out) noexcept
 {
   if (is_terminal(out)) std::fputs("\r\x1b[K", out);
 }
 
-/// The part of a line that a terminal shows in one row: a line that wraps cannot be written over. A pipe takes it all.
+/// The part of a line that a terminal shows in one row: a line that wraps cannot be overwritten. A pipe gets the whole
+/// line.
 [[nodiscard]] inline std::string_view fitting(std::FILE* out, std::string_view line) noexcept
 {
   winsize room{};
@@ -34,8 +35,8 @@ inline void erase_line(std::FILE* out) noexcept
   return is_known ? line.substr(0, room.ws_col - 1U) : line;
 }
 
-/// One line on standard error that says how far some work is. It is written over, and erased at the end. Work of less
-/// than two seconds has none, and neither has a pipe or a file.
+/// One line on standard error with the progress of some work. It is overwritten, and erased at the end. Work of less
+/// than two seconds shows no line, and a pipe or a file gets none.
 ///
 ///     progress_line progress{"verify"};
 ///     for (std::size_t step = 0; step < steps; ++step) run(step), progress.tell(step + 1, steps);
@@ -45,8 +46,8 @@ class progress_line {
   progress_line(const progress_line&) = delete;
   ~progress_line() { erase(); }
 
-  /// "verify: 12 of 50, about 8 s left". The time left is that of the parts so far.
-  /// @param first   parts that were done before this line began
+  /// "verify: 12 of 50, about 8 s left". The time left is estimated from the parts so far.
+  /// @param first   parts that were completed before this line began
   void tell(std::size_t done, std::size_t of, std::size_t first = 0)
   {
     std::string text = work_ + ": " + std::to_string(done) + " of " + std::to_string(of);
@@ -60,7 +61,7 @@ class progress_line {
     std::snprintf(text, sizeof text, ", about %.0f s left", seconds);
     return text;
   }
-  /// From the second second on. @param text   without an end of line
+  /// Shows the line after the first two seconds. @param text   without an end of line
   void show(std::string_view text)
   {
     if (!is_shown_ || seconds() < 2) return;

@@ -19,7 +19,7 @@ using memory_type = cm::backend::host_arena;
 using ranks_type = cm::collective::mpi;
 constexpr std::uint32_t layers = 4, width = 16'384;
 
-/// What one rank learned.
+/// The losses of one rank and the bits of its weights.
 struct result {
   double first_loss = 0, last_loss = 0;
   std::vector<float> weights;
@@ -63,7 +63,7 @@ result train(ranks_type& group)
 
 int main()
 {
-  cm::collective::mpi_session session;  // starts MPI where nobody has
+  cm::collective::mpi_session session;  // starts MPI if it was not started yet
   ranks_type group{session, MPI_COMM_WORLD, {.deadline = std::chrono::minutes{1}}};
   const result found = train(group);
   std::uint64_t sum = 0;  // of the bits of all weights

@@ -18,7 +18,7 @@ using memory_type = cm::backend::host_arena;
 using ranks_type = cm::collective::local_threads;
 constexpr std::uint32_t rank_count = 2, layers = 4, width = 16'384;
 
-/// What one rank learned.
+/// The losses of one rank and its weights.
 struct result {
   double first_loss = 0, last_loss = 0;
   std::vector<float> weights;
@@ -27,7 +27,7 @@ struct result {
 /// Every rank makes the same calls. `group` is this rank's end of the group.
 result train(ranks_type& group)
 {
-  memory_type memory{{.device_capacity = 1_MiB, .host_capacity = 4_MiB}};  // of this rank alone
+  memory_type memory{{.device_capacity = 1_MiB, .host_capacity = 4_MiB}};  // each rank has its own
   cm::sharded_model<memory_type, ranks_type> m{
       memory, group, {.chunk_bytes = 64_KiB}, {.sum_scale = 1.0F / rank_count}};  // sums of gradients become means
   cm::optimizer::adam adam;

@@ -31,21 +31,22 @@ inline int answer(const char* program, const common_flags& asked, const std::str
   return EXIT_SUCCESS;
 }
 
-/// A standard stream that the caller closed becomes one whose use fails: no file of the program gets its number then.
+/// Replaces a standard stream that the caller closed by one whose use fails, so that no file of the program gets its
+/// number.
 inline void reserve_standard_streams() noexcept
 {
   for (const int stream : {0, 1, 2})
     if (::fcntl(stream, F_GETFD) == -1 && errno == EBADF) (void)::open("/dev/null", stream == 0 ? O_WRONLY : O_RDONLY);
 }
 
-/// The frame of main: runs a program, and tells its failure in one sentence.
+/// The frame of main: runs a program, and reports its failure in one sentence.
 ///
 ///     int main(int count, char** arguments)
 ///     {
 ///       return command_line::run_program("schedule", [&] { return run(parse_options(count - 1, arguments + 1)); });
 ///     }
-/// @return   what `run` returns; 2 where it throws, or where standard output did not take all that was printed, as on a
-///           full disk; 128 and the number of the signal where it throws interrupted
+/// @return   the result of `run`; 2 where it throws, or where standard output did not take all that was printed, as on
+///   a full disk; 128 plus the number of the signal where it throws interrupted
 template <class Run>
 [[nodiscard]] int run_program(const char* program, Run run)
 {

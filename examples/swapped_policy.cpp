@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Another eviction policy is another template argument, and the bits do not change: only what moves.
+// Another eviction policy is another template argument. The results keep their bits, only the copies change.
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunkmem.hpp>
 #include <chunkmem/eviction/evictions.hpp>
@@ -12,8 +12,8 @@ namespace cm = chunkmem;
 using namespace cm::literals;
 using host = cm::backend::host_arena;
 
-using usual = cm::manager<host>;                                                // every default
-using plain = cm::manager<host, cm::eviction::lru, cm::transfer::no_prefetch>;  // two replaced, none restated
+using usual = cm::manager<host>;                                                // all defaults
+using plain = cm::manager<host, cm::eviction::lru, cm::transfer::no_prefetch>;  // two replaced, the rest default
 static_assert(std::same_as<plain, cm::manager<host, cm::transfer::no_prefetch, cm::eviction::lru>>);  // order is free
 
 /// Walks 16 layers in a cycle, with room for six, and returns the sum of the last one.

@@ -12,7 +12,7 @@
 # (build/bare_roots). The folder keeps the packages that were fetched, and in logs/ the output of each command. The
 # roots are removed, also after a failure.
 # Status: 0 each command returned the expected code; 1 a command did not, or the call is wrong; 2 root rights or a tool
-# is missing here.
+# are missing here.
 set -u
 unset CDPATH
 
@@ -43,7 +43,7 @@ for tool in apt-get chroot debootstrap flock mount setsid tar unshare; do
   }
 done
 
-# In a mount namespace of its own, so that no mount outlives this script, however it ends.
+# In a mount namespace of its own, so that no mount outlives this script, even if it is killed.
 if [ -z "${BARE_ROOTS_ALONE:-}" ]; then
   BARE_ROOTS_ALONE=yes
   export BARE_ROOTS_ALONE
@@ -89,7 +89,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 clean_up # of a run that was killed
 
-# sources_of <codename>: the machine's own sources of Debian, for another release of it.
+# sources_of <codename>: this machine's own sources of Debian, for another release.
 # shellcheck source=/dev/null
 mine=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
 # shellcheck disable=SC2016  # apt reads these names
@@ -103,7 +103,7 @@ if [ -z "$(sources_of "$mine")" ]; then
   exit 2
 fi
 
-# base <codename>: makes <work>/base.<codename> where it is not there yet. Packages lie in <work>/packages.<codename>.
+# base <codename>: makes <work>/base.<codename> if it does not exist. Packages are in <work>/packages.<codename>.
 base() {
   place=$work/base.$1
   if [ -d "$place" ]; then return 0; fi
@@ -115,13 +115,13 @@ base() {
   debootstrap --variant=minbase --cache-dir="$work/packages.$1" $authorities "$1" "$place" "$mirror" || return 1
   rm -f "$place"/var/cache/apt/archives/*.deb
   echo "$sources" >"$place/etc/apt/sources.list"
-  # The way this machine reaches its sources. Hooks of its packages stay outside.
+  # The network settings by which this machine reaches its sources. Hooks of its packages are left out.
   apt-config dump | grep -E '^Acquire::(http|https|Check|Retries|Languages)' >"$place/etc/apt/apt.conf.d/90machine"
   cp -L /etc/resolv.conf /etc/hosts "$place/etc/"
 }
 
-# enter <root> <command...>: in the root, with no more of the environment than a login has. The processes are a group,
-# and <work>/group says which.
+# enter <root> <command...>: runs a command in the root, with only the environment of a login. The processes are a
+# group, whose number is in <work>/group.
 enter() (
   root=$1
   shift

@@ -18,7 +18,7 @@ import time
 import urllib.parse
 
 WIDTHS = (1280, 390)
-# What readers search for, and the section that has to come first.
+# Words that readers search for, and the section that has to come first.
 SEARCHES = {
     "sgd": "docs/recipes.html#sgd",
     "schedule": "docs/recipes.html#a-learning-rate-schedule",
@@ -53,11 +53,11 @@ def browser():
         from selenium import webdriver
         from selenium.webdriver.chrome.service import Service
     except ImportError as failure:
-        sys.exit(f"check_site: wants selenium, which this Python has not: {failure}")
+        sys.exit(f"check_site: needs selenium, which this Python does not have: {failure}")
     driver = os.environ.get("CHROMEDRIVER") or shutil.which("chromedriver")
     chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
     if not driver or not chromium:
-        sys.exit("check_site: wants Chromium and its driver (Debian: apt-get install chromium chromium-driver)")
+        sys.exit("check_site: needs Chromium and its driver (Debian: apt-get install chromium chromium-driver)")
     options = webdriver.ChromeOptions()
     options.binary_location = chromium
     for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
@@ -101,7 +101,7 @@ def search(window, top, words):
 
 def main(arguments):
     if not arguments:
-        sys.exit("write: check_site.py <folder of HTML> [page...]")
+        sys.exit("usage: check_site.py <folder of HTML> [page...]")
     top = pathlib.Path(arguments[0]).resolve()
     pages = [top / each for each in arguments[1:]] or sorted(each for each in top.rglob("*.html") if "_static" not in each.parts)
     if not pages:
@@ -115,7 +115,7 @@ def main(arguments):
                 troubles.append(f"a search for '{words}' gives {first or 'nothing'} first, not {wanted}")
     finally:
         window.quit()
-    print("\n".join(troubles) if troubles else f"check_site: {len(pages)} pages, {len(WIDTHS)} widths, nothing to tell")
+    print("\n".join(troubles) if troubles else f"check_site: {len(pages)} pages, {len(WIDTHS)} widths, no trouble found")
     return 1 if troubles else 0
 
 

@@ -111,7 +111,7 @@ class Types:
         self.classes, self.aliases = {}, {}
         for tokens in token_lists:
             self.read(tokens)
-        self.arguments = {}  # what is given to class templates whose base is a parameter
+        self.arguments = {}  # arguments of class templates whose base is a parameter
         wanted = {name for name, known in self.classes.items() for each in known
                   if any(name_of(base) in each.parameters for base in each.bases)}
         for tokens in token_lists:

@@ -27,7 +27,7 @@ constexpr bool on_at_run_time(long number) { return !std::is_constant_evaluated(
 OPENING, CLOSING = "([{", ")]}"
 COMMENT = r"//[^\n]*"
 LITERAL = r'"(?:\\.|[^"\\\n])*"' + r"|'(?:\\.|[^'\\])'"
-BRACKETS_OUT = 3  # so many brackets further out at most
+BRACKETS_OUT = 3  # at most this many brackets further out
 NEEDS_A_CONSTANT = re.compile(r"in call to '[\w:]*\bon\((\d+)\)'")
 ERROR = re.compile(r" error: [^\n]*\n[^\n]*\bchunkmem_mutant::on\w*\((\d+)\)")
 
@@ -170,6 +170,6 @@ class Switches:
         for number in filter(self.has, others):
             self.go_out(number)
         changed = bool(wants_constants | others)
-        if changed:  # else what is precompiled stays good
+        if changed:  # else the precompiled header stays valid
             self.write()
         return changed

@@ -191,7 +191,7 @@ class Bench:
         defines = re.search(r"^#define", text_of(path), re.MULTILINE)
         failed = "a macro is before the headers" if defines else self.run(
             self.compiler, *source, "-include-pch", self.precompiled)
-        if failed:  # such as a name that is ambiguous beside all others
+        if failed:  # such as an ambiguous name
             failed = self.run(self.compiler, *source)
         failed = failed or self.run(self.compiler, "-pthread", f"{program}.o", self.work / "main.o",
                                     self.work / "count_allocations.o", "-o", program, *self.libraries)

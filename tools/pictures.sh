@@ -3,7 +3,7 @@
 # The pictures in docs/pictures, from programs that were built with the preset bench:
 #   cmake --preset bench -DCHUNKMEM_BUILD_EXAMPLES=ON && cmake --build build/bench --target max_model cost_aware_bench
 #   sh tools/pictures.sh [folder of the build, build/bench] [folder to write to, docs/pictures]
-# Nothing in them comes from a clock: the same sources give the same pictures, with one version of matplotlib the same bytes.
+# No picture depends on a clock: the same sources give the same pictures, and one version of matplotlib the same bytes.
 # PYTHON names a Python with matplotlib (python3).
 top=$(cd "$(dirname "$0")/.." && pwd)
 build=${1:-$top/build/bench}

@@ -33,11 +33,11 @@ COLUMNS = ["kind", "track", "begin_seconds", "end_seconds", "bytes"]
 COLOURS = ["C0", "C1", "C2", "C4", "C5", "C6"]  # of rows of work; stalls are red
 PHASES = {"forward": "#cfe3f5", "backward": "#f9dcc4", "update": "#d5ecd4"}  # others are grey
 NAMED = 24  # chunks, at most, of which each has its name at the axis
-PARTS = 800  # of an iteration, in the rows of work: what is shorter shows as a lower bar
+PARTS = 800  # of an iteration, in the rows of work: shorter work shows as a lower bar
 
 
 MOST = 2**63  # a number of a file is below this
-BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)  # what reading a foreign JSON file raises
+BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)  # exceptions of reading a foreign JSON file
 
 
 class Mistake(Exception):
@@ -384,9 +384,9 @@ def draw_trace(events, about, target):
         links.bar([last * (at + 0.5) / len(moved) for at in range(len(moved))], moved, width=last / len(moved),
                   label=f"{'loads' if sign > 0 else 'write-backs'} ({total:.1f} MB)")
     links.axhline(0, color="0.8", linewidth=0.6, zorder=0)
-    links.set_ylabel("asked of the links [MB]")
+    links.set_ylabel("requested from the links [MB]")
     links.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncol=2, fontsize="medium", frameon=False, borderaxespad=0.2)
-    links.set_xlabel("time since the first event [s]; black lines end iterations; a copy counts when it was asked for")
+    links.set_xlabel("time since the first event [s]; black lines end iterations; a copy counts at its request")
     for axes in all_axes[:, 0]:
         axes.set_xlim(0, last)
     for axes in left:
@@ -513,7 +513,7 @@ USES = {
 def main(arguments):
     least, most, use = USES.get(arguments[0] if arguments else "", (1, 0, None))
     if not least <= len(arguments) <= most:
-        raise Mistake("write: plot.py step <timeline.csv> <picture>, plot.py trace <trace.json> <picture>, plot.py noise <report.json> "
+        raise Mistake("usage: plot.py step <timeline.csv> <picture>, plot.py trace <trace.json> <picture>, plot.py noise <report.json> "
                       "<picture> or plot.py policies <table.csv> <picture> [part of a model's name]; pictures are .svg, .png or .pdf")
     try:
         use(arguments)

@@ -93,7 +93,7 @@ USES = {
 
 def main(arguments):
     if len(arguments) != 3 or arguments[0] not in USES:
-        raise plot.Mistake("write: plot_sampling.py memory <table> <picture> or plot_sampling.py variance <table> <picture>; pictures are "
+        raise plot.Mistake("usage: plot_sampling.py memory <table> <picture> or plot_sampling.py variance <table> <picture>; pictures are "
                            ".svg, .png or .pdf")
     try:
         USES[arguments[0]](arguments)

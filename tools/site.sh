@@ -3,8 +3,8 @@
 # Makes the site of the docs: sh tools/site.sh [--check] [folder to build in, build/site]; then open <folder>/html/index.html.
 # <folder>/html is there only if nothing failed. Pages of a run that failed are in <folder>/unfinished.
 # --check opens every page in Chromium, at the width of a screen and of a telephone (Debian: apt-get install chromium chromium-driver).
-# Wants Python 3.11 with venv, and Doxygen (Debian: apt-get install python3-venv doxygen). Sphinx and its parts, of the versions in
-# docs/site/requirements.txt, go into a virtual environment in that folder. PYTHON names another Python.
+# Needs Python 3.11 with venv, and Doxygen (Debian: apt-get install python3-venv doxygen). Sphinx and its parts, of the
+# versions in docs/site/requirements.txt, go into a virtual environment in that folder. PYTHON names another Python.
 set -eu
 check=no
 if [ "${1:-}" = --check ]; then check=yes; shift; fi

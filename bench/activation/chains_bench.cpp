@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far are planners of activations from the best plan that there is, and from the bound on chains that others
-// measured?
+// How far are planners of activations from the best possible plan, and from the bound on measured chains?
 //
-// - rotor beside every tree of recomputation, on 300 random chains of up to six blocks; each tree is played by an
-//   independent program.
-// - planned beside a search over all trees of recomputation with all sets of tensors that leave, on as many chains.
-// - planned beside the bound of all plans, on chains that were made from logs of trainings (bench/activation/measured):
-//   at 30 to 80 % of the bytes that a step needs with enough memory, over links of 3 and 12 GB/s.
-// - planned beside a step with enough memory, on a transformer of 36 layers with 131,072 tokens.
+// - rotor against every tree of recomputation, on 300 random chains of up to six blocks; an independent program runs
+//   each tree.
+// - planned against a search over all trees of recomputation with all sets of tensors that leave, on as many chains.
+// - planned against the bound of all plans, on chains that were made from logs of trainings
+//   (bench/activation/measured): at 30 to 80 % of the bytes that a step needs with enough memory, over links of 3 and
+//   12 GB/s.
+// - planned against a step with enough memory, on a transformer of 36 layers with 131,072 tokens.
 //
 // The first argument is the folder of the measured chains, from the root of the tree by default. The second one is the
 // number of random chains.
@@ -46,7 +46,7 @@ support::chain_problem roll(std::uint64_t seed)
   return support::roll_chain(dice, {.fewest_blocks = 2, .most_blocks = 6, .has_all_members = !dice.one_in(3)});
 }
 
-/// @return   per cent of the chains in which rotor is as fast as the best tree, or refuses as it does
+/// @return   per cent of the chains in which rotor is as fast as the best tree, or both find no plan
 double rotor_equal_percent(std::uint32_t chains)
 {
   std::uint32_t equal = 0;
@@ -61,7 +61,7 @@ double rotor_equal_percent(std::uint32_t chains)
   return 100.0 * equal / chains;
 }
 
-/// By chain that fits: seconds of planned over those of the widest search.
+/// For each chain that fits: seconds of planned over those of the widest search.
 std::vector<double> over_wide_search(std::uint32_t chains)
 {
   std::vector<double> over;

@@ -3,10 +3,10 @@
 //
 // Random chains of 3 to 20 blocks, whose activations exceed the device: the first 50 for which `planned` finds a plan,
 // and keep_all does not.
-// The manager carries each plan out on throttled_arena: real threads, real bytes, copies that take the time of the
-// budget's links, callbacks that take the time of their blocks. A manager decides by its own plan when the tensors of a
-// swapped block leave. The median of five steps in the steady state over the seconds of the plan. Also the bytes on the
-// device and the bytes moved, beside those of the plan, and the same for three planners of one remedy.
+// The manager executes each plan on throttled_arena: real threads, real bytes, copies that take the time of the
+// budget's links, callbacks that take the time of their blocks. The plan of the manager decides when the tensors of a
+// swapped block leave. Reported are the median of five steps in the steady state over the seconds of the plan, the peak
+// of the device and the bytes moved against those of the plan, and the same for three planners of one remedy.
 #include "../transfer/planning_figures.hpp"
 
 #include <chunkmem/activation/activation_plan.hpp>
@@ -32,7 +32,7 @@ constexpr double unit = 2e-3;  // seconds of the shortest run
 constexpr int warm_up = 4;
 constexpr int steps = 5;
 
-/// What became of a plan.
+/// The execution of a plan.
 struct outcome {
   double over_plan = 0;
   bool is_peak_equal = false;
@@ -60,7 +60,7 @@ outcome execute(const support::chain_problem& it, const activation_plan& plan)
           copies.loaded + copies.written_back <= plan.costs.moved * steps};
 }
 
-/// All plans of one planner.
+/// The executions of all plans of one planner.
 struct summary {
   std::vector<double> over_plan;
   std::uint32_t peaks_equal = 0;

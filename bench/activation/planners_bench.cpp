@@ -3,8 +3,8 @@
 // plans? How much faster is a plan of both remedies than a plan of one?
 //
 // Eight batches of convolutional networks on a device with 14 GB for activations and a link of 12 GB/s each way, in
-// virtual time. A batch that no plan fits is named, and counts in no figure. Single remedies have the best of several
-// numbers of merged blocks, as karma has. Then random chains of up to seven blocks, on which every plan can be tried.
+// virtual time. A batch that no plan fits is named, and is not counted. Planners of one remedy get the best of several
+// numbers of merged blocks, as karma does. Then random chains of up to seven blocks, on which every plan can be tried.
 // Then the seconds of planning 200 blocks, unless the argument is `brief`.
 #include "../transfer/planning_figures.hpp"
 
@@ -44,7 +44,7 @@ struct summary {
   std::vector<double> karma_over_bound;
   std::vector<double> planned_over_single;
   std::vector<double> gain_over_single;  // of karma, over the best plan of one remedy
-  std::vector<double> gain_over_swap;    // of karma, over the best plan that swaps alone
+  std::vector<double> gain_over_swap;    // of karma, over the best plan that only swaps
 };
 
 double median(std::vector<double> values)
@@ -115,7 +115,7 @@ void measure(const support::picture_training& training, summary& all)
   all.gain_over_swap.push_back(swap / mixed);
 }
 
-/// Random chains that fit: karma beside every plan. @return   per cent of them in which karma is as fast
+/// Random chains that fit: karma against every plan. @return   per cent of them in which karma is as fast
 double equal_percent()
 {
   std::uint32_t tried = 0;
@@ -139,7 +139,7 @@ double equal_percent()
   return 100.0 * equal / tried;
 }
 
-/// 200 blocks that save some 15 times what the device holds.
+/// 200 blocks that save some 15 times the bytes of the device.
 support::chain_problem long_problem()
 {
   support::dice dice{200};

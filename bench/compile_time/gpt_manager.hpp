@@ -12,7 +12,8 @@
 #include <chunkmem/transfer/planned.hpp>
 #include <chunkmem/transfer/transfers.hpp>
 
-// The manager of examples/plain_loops as manager/compiled_manager.hpp declares the default one: compiled elsewhere.
+// The manager of examples/plain_loops, compiled elsewhere: manager/compiled_manager.hpp does the same for the default
+// one.
 namespace chunkmem::inline v0 {
 
 using gpt_eviction = eviction::any_eviction<eviction::belady, eviction::lru, eviction::cost_aware>;

@@ -40,7 +40,7 @@ def earlier(commit, folder):
         archive = subprocess.run(["git", "-C", ROOT, "archive", commit, "include", "examples"], capture_output=True)
         if archive.returncode != 0:
             return None
-        part = folder / f"{commit}.part"  # a run that was stopped here leaves no half of it
+        part = folder / f"{commit}.part"  # so that an interrupted run leaves no partial folder
         shutil.rmtree(part, ignore_errors=True)
         with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
             files.extractall(part)

@@ -18,9 +18,9 @@ int main()
     for (float& x : m.acquire(weights.slice(layer), cm::access::write).span()) x = 1.0F;
 
   for (int step = 0; step < 3; ++step) {
-    const auto iteration = m.iteration();  // the first is recorded; its record steers the others
+    const auto iteration = m.iteration();  // the first one is recorded, and the others follow a plan
     for (std::uint32_t layer = 0; layer < 24; ++layer) {
-      const auto pin = m.acquire(weights.slice(layer), cm::access::read_write);  // stays here while pin lives
+      const auto pin = m.acquire(weights.slice(layer), cm::access::read_write);  // stays in place while pin lives
       for (float& x : pin.span()) x += 1.0F;
     }
   }

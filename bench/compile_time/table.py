@@ -17,7 +17,7 @@ import subprocess
 from measure import COMPILED, HERE, QUICK_START, ROOT, user_seconds
 
 LOOPS = "examples/plain_loops"
-# What is compiled, the source, the words beside it, and a header without which it is left out.
+# A description, the source, further compiler options, and a header without which the program is left out.
 PROGRAMS = (
     ("fmt: one line of text", f"{HERE}/peers/fmt.cpp", (), "fmt/core.h"),
     ("Eigen: a product of matrices", f"{HERE}/peers/eigen.cpp", ("-I/usr/include/eigen3",), "Eigen/Dense"),

@@ -9,8 +9,8 @@
 
 namespace configurator_bench {
 
-/// Nodes as DGX A100: NVLink of 300 GB/s in a direction, of which a ring reaches 230; for each device a network port of
-/// 25 GB/s and half of a PCIe 4 switch; 45 % of 312 TFLOP/s; a host of 1 TiB, or of 2 TiB for devices of 80 GB.
+/// Nodes like DGX A100: NVLink of 300 GB/s in a direction, of which a ring reaches 230; for each device a network port
+/// of 25 GB/s and half of a PCIe 4 switch; 45 % of 312 TFLOP/s; a host of 1 TiB, or of 2 TiB for devices of 80 GB.
 [[nodiscard]] inline chunkmem::configurator::cluster dgx(std::uint32_t nodes, chunkmem::bytes device)
 {
   using namespace chunkmem::literals;

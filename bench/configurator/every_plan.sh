@@ -8,8 +8,8 @@
 # each of them under mpirun. The step of a plan is the median of its steps 4 to 6. The script fails if a plan is not
 # measured, if plans have not learned the same, or if the chosen plan takes 5 % longer than the fastest one.
 #
-# Processes of one computer share its processors, which no cluster file tells. So links are slow: a step is spent on
-# transfers. Rates are bytes a second of a direction.
+# Processes of one computer share its processors, which a cluster file cannot express. So links are slow here, and a
+# step consists mostly of transfers. Rates are bytes a second of a direction.
 set -eu
 programs=$1
 library=$2

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far is an executed step of a plan from the time that the configurator gives it, on links that differ in every
-// direction? Does it put plans into the right order? How often does the search for places find the best one?
+// How far is an executed step of a plan from the time that the configurator predicts, on links that differ in every
+// direction? Does the prediction order plans correctly? How often does the search for places find the best one?
 //
-// Ranks are threads. Runs, transfers, sums, gathers and updates sleep as long as the cluster says, so two cores are
-// enough. A stage's gather before the first run of a batch, and its sum behind the last one, begin when all replicas
-// are there. With two versions, sums and updates run beside the runs. Fifty random plans on random clusters of up to
-// eight nodes, or as many as the argument says. Then the search for the places of eight ranks, on 200 random clusters.
+// Ranks are threads. Runs, transfers, sums, gathers and updates sleep for the time of the cluster, so two cores are
+// enough. A stage's gather before the first run of a batch, and its sum after the last one, begin when all replicas
+// have arrived. With two versions, sums and updates overlap the runs. Fifty random plans on random clusters of up to
+// eight nodes, or the number in the argument. Then the search for the places of eight ranks, on 200 random clusters.
 #include "../transfer/planning_figures.hpp"
 #include "sleeping_ranks.hpp"
 
@@ -81,7 +81,7 @@ struct comparison {
     for (std::size_t it = 0; it < said.size(); ++it) worst = std::max(worst, std::abs(said[it] / found[it] - 1));
     return 100 * worst;
   }
-  /// The correlation of ranks, without ties.
+  /// The rank correlation, without ties.
   [[nodiscard]] double spearman() const
   {
     const auto ranks_of = [](const std::vector<double>& values) {
@@ -129,7 +129,7 @@ comparison compare_random_plans(std::uint64_t count)
   return all;
 }
 
-/// Of 200 random clusters of eight nodes: for how many the search finds the best place of each rank, in percent.
+/// Of 200 random clusters of eight nodes, the percentage for which the search finds the best place of each rank.
 double percent_of_best_places()
 {
   support::dice dice{1};

@@ -46,7 +46,7 @@ double seconds_since(clock_type::time_point begin)
   return std::chrono::duration<double>{clock_type::now() - begin}.count();
 }
 
-/// With all that it moves; infinite where it does not fit, or cannot be.
+/// Seconds with all transfers; infinite where the plan does not fit, or is impossible.
 double seconds_of(const cluster& whole, const trained_model& model, const parallel_plan& plan)
 {
   const step_latency latency{whole, model};
@@ -69,7 +69,7 @@ struct hand_plan {
   bool states_on_host = false;
 };
 
-/// The best micro-batch and ZeRO of a plan by hand, with what it says or more: recompute, and states on the host.
+/// The best micro-batch and ZeRO of a plan by hand, optionally with recompute and states on the host.
 double best_by_hand(const cluster& whole, const trained_model& model, std::uint64_t rows, const hand_plan& given)
 {
   parallel_plan plan{.tensor = given.tensor, .stages = given.stages, .devices = identity_placement(whole.ranks())};

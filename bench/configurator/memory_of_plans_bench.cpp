@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Does a plan need as many bytes as its proof says?
+// Does a plan need as many bytes as its proof predicts?
 //
-// Two hundred random plans of up to eight ranks, or as many as the argument says, run with threads and with memory that
-// is really there. First each device has the bytes that the proof names, then one stage has a chunk less. The measured
-// need is the least capacity, in chunks, with which all ranks run. Then every device has a random capacity around the
-// need, and the verdict of the proof is compared with the run.
+// Two hundred random plans of up to eight ranks, or the number in the argument, run with threads and real memory. First
+// each device has the bytes of the proof, then one stage has a chunk less. The measured need is the smallest capacity,
+// in chunks, with which all ranks run. Then every device has a random capacity around the need, and the verdict of the
+// proof is compared with the run.
 #include "../transfer/planning_figures.hpp"
 
 #include <chunkmem/configurator/memory_proof.hpp>
@@ -26,7 +26,7 @@ using namespace chunkmem::configurator;
 
 constexpr bytes plenty{std::uint64_t{1} << 30};
 
-/// How far what a stage needs is from what its proof says [B].
+/// The difference between the need of a stage and its proof [B].
 std::uint64_t error_of(const planned_work& work, const memory_proof& proof, std::uint32_t stage)
 {
   std::vector<per_tier<bytes>> room;
@@ -51,7 +51,7 @@ struct verdicts {
   int rejected_that_run = 0;
 };
 
-/// The verdict for devices of a random size, against the run.
+/// Compares the verdict for devices of a random size with the run.
 void judge(const parallel_plan& plan, const planned_work& work, const memory_proof& proof, support::dice& dice,
            verdicts& all)
 {

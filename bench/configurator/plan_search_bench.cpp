@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // How good are the plans that the search finds, and how long does it take?
 //
-// First, 20 random clusters of three to five nodes: the plan that is found, over the best of every plan on every order
-// of the devices. Then ten stated clusters: the plan that is found, over the plans that rules of other planners choose,
-// all simulated. Rules whose updates wait for each batch are compared with the best such plan. On three clusters of
-// four nodes the plans are executed too, by ranks that sleep. Last, the time of a search for 64 and for 1,024 devices.
+// First, 20 random clusters of three to five nodes: the found plan, over the best of every plan on every order of the
+// devices. Then ten fixed clusters: the found plan, over the plans that rules of other planners choose, all simulated.
+// Rules whose updates wait for each batch are compared with the best plan of that kind. On three clusters of four nodes
+// the plans are executed too, by ranks that sleep. Last, the time of a search for 64 and for 1,024 devices.
 #include "../transfer/planning_figures.hpp"
 #include "sleeping_ranks.hpp"
 
@@ -38,14 +38,14 @@ using namespace chunkmem::configurator;
 using namespace chunkmem::literals;
 using workload::transformer_shape;
 
-/// With the one that trains with older weights.
+/// Including the schedule that trains with older weights.
 std::vector<schedule_kind> all_schedules()
 {
   using enum schedule_kind;
   return {gpipe, one_f_one_b, eager, interleaved, two_versions, zb_h1, zb_h2, zb_v};
 }
 
-/// The worst of 20 clusters.
+/// The worst ratio of 20 clusters.
 double chosen_over_exhaustive()
 {
   double worst = 0;
@@ -96,7 +96,7 @@ cluster even_cluster(const std::string& name, std::uint32_t nodes, std::uint32_t
   return whole;
 }
 
-/// Links between nodes that are up to `spread` times slower than the best, each direction of its own.
+/// Links between nodes that are up to `spread` times slower than the best, different in each direction.
 cluster mixed_links(cluster whole, std::uint64_t seed, std::uint32_t spread)
 {
   support::dice dice{seed};
@@ -134,7 +134,7 @@ std::vector<stated_case> stated_cases()
           {mixed_links(even_cluster("16 x 1, mixed links", 16, 1), 5, 10), large, 128}};
 }
 
-/// Whether a plan fits, remembered.
+/// Whether plans fit, with a cache of the results.
 class memory_of_plans {
  public:
   explicit memory_of_plans(const stated_case& of) : of_{of}, latency_{of.whole, of.shape} {}
@@ -145,7 +145,7 @@ class memory_of_plans {
     if (const auto it = known_.find(key); it != known_.end()) return it->second;
     return known_[key] = find(plan);
   }
-  /// With what it moves. @pre it fits
+  /// Seconds with all transfers. @pre the plan fits
   [[nodiscard]] double seconds(const parallel_plan& plan) const
   {
     return latency_.of(plan, moved_by(of_.whole, plan, proof_of(plan))).step;
@@ -197,7 +197,7 @@ std::pair<parallel_plan, parallel_plan> found_for(const stated_case& of, bool wi
   return {find_plans(of.whole, of.shape, space, effort).best.at(0).plan, best};
 }
 
-/// The longest of the plans that are found, over a rule's. Prints each.
+/// The largest ratio of a found plan to the plan of a rule. Prints each.
 double over_rules()
 {
   double worst = 0;
@@ -219,7 +219,7 @@ double over_rules()
   return worst;
 }
 
-/// The same executed by ranks that sleep, on clusters of four nodes.
+/// The same on clusters of four nodes, executed by ranks that sleep.
 double executed_over_rules()
 {
   double worst = 0;
@@ -241,7 +241,7 @@ double executed_over_rules()
   return worst;
 }
 
-/// [s]
+/// The seconds of a search.
 double search_time(std::uint32_t nodes, const transformer_shape& shape, std::uint64_t rows)
 {
   const cluster whole = mixed_links(even_cluster("many", nodes, 8), 9, 3);

@@ -5,16 +5,16 @@
 # The nodes are those of tests/support/four_nodes.sh: network namespaces, whose ports and processors are limited. First all
 # nodes are equal. Then one node has half of a processor of the others, and the port of another one a fifth of the rate.
 #
-# For each of both, probe_links measures the nodes and links, and a rank that trains alone on each node says how fast its
-# passes are. configure writes all plans that can be run, of the schedules that do not divide backward passes: one rate does
-# not say that divided passes take gpt 1.3 of the time. gpt trains by the best ten, and by 30 that SEED (1) draws from the
-# others. A step of a training is the median of its steps from the fourth on. Trainings of the chosen plan, and of the plans
-# that seem to be up to 10 % slower than the fastest, run three times, and have the median. After SECONDS (1500) for each of
-# both no further plan is drawn.
+# In both cases, probe_links measures the nodes and links, and a rank that trains alone on each node measures the rate
+# of its passes. configure writes all plans that gpt can run, with the schedules that do not divide backward passes: in
+# gpt divided passes take 1.3 of the time, which one rate cannot express. gpt trains by the best ten, and by 30 that
+# SEED (1) draws from the others. A step of a training is the median of its steps from the fourth on. Trainings of the
+# chosen plan, and of the plans that seem to be up to 10 % slower than the fastest, run three times, and the median
+# counts. After SECONDS (1500) for each case no further plan is drawn.
 #
 # The script fails unless the chosen plan takes at most 1.05 of the fastest one, and the order of plans is that of the
-# forecast: Spearman's correlation, whose ranks count the pairs of plans that differ by more than 3 %, is 0.95 or more. It
-# fails too if a plan is not trained, or if plans have not learned the same.
+# forecast: Spearman's correlation, over the pairs of plans that differ by more than 3 %, is 0.95 or more. It also fails
+# if a plan is not trained, or if plans have not learned the same.
 set -eu
 programs=$1
 seconds=${2:-1500}
@@ -86,7 +86,7 @@ awk 'NR == FNR { rate[FNR - 1] = $1; next }
 sed -n '/step \[s\]/,/^$/p' "$folder/configured.txt" | awk '$1 ~ /^[0-9]/ {
     words = $0; for (word = 1; word < 6; ++word) sub(/^ *[^ ]+( [KMG]iB| B)?/, "", words); sub(/^ */, "", words)
     print ++number, $1, words }' >"$folder/found.txt"
-# Files of plans are numbered with all others. gpt trains plans that leave no device idle.
+# The files of plans have numbers among all plans. gpt trains only plans that leave no device idle.
 grep -E '(1 stage x 4|2 stages x 2|4 stages x 1) replica' "$folder/found.txt" >"$folder/whole.txt"
 awk '{ $1 = NR; print }' "$folder/whole.txt" >"$folder/all.txt"
 plans=$(wc -l <"$folder/all.txt")

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Are plans that are found as fast as the published ones of Megatron, and are these as fast as predicted?
+// Are found plans as fast as the published ones of Megatron, and are the published ones as fast as predicted?
 //
 // The models of 1.7 to 1,008 billion parameters on 32 to 3,072 A100 of 80 GB. The nodes are those of hand_plans_bench:
-// products reach 45 % of the peak, which is stated and not fitted. The published plan has an all-reduce of gradients in
-// 32 bits (ZeRO 0), stores attention scores, and recomputes each layer. The search has 20 seconds for each model, and
-// may divide states too. Speeds are FLOP a second of a device by formula 3 of the paper, which counts recomputation
-// whether or not a plan has it. The program fails where a plan that was found is slower than the published one by the
-// same clock. No figure is recorded: where the search found no plan, there is none to compare.
+// products reach 45 % of the peak, which is assumed and not fitted. The published plan has an all-reduce of gradients
+// in 32 bits (ZeRO 0), stores attention scores, and recomputes each layer. The search has 20 seconds for each model,
+// and may divide states too. Speeds are FLOP a second of a device by formula 3 of the paper, which counts recomputation
+// whether or not a plan has it. The program fails where a found plan is slower than the published one by the same
+// simulation. No figure is recorded: where the search found no plan, there is none to compare.
 //
 // Source: Narayanan et al. 2021 (arXiv 2104.04473), table 1; micro-batches and parts of a stage are those of
 // examples/sc21/run_table_1.sh of NVIDIA/Megatron-LM.
@@ -33,7 +33,7 @@ using namespace chunkmem::configurator;
 using namespace chunkmem::literals;
 using namespace published_plans;
 
-/// The FLOP of a step, in a second on each device.
+/// The FLOP of a step, per second and device.
 double teraflops_of(const published_plan& it, double seconds)
 {
   const auto h = static_cast<double>(it.hidden), l = static_cast<double>(it.layers);

@@ -34,14 +34,14 @@ using namespace chunkmem;
 using namespace chunkmem::configurator;
 using clock_type = std::chrono::steady_clock;
 
-inline constexpr bytes boundary{256};  // that threads really send
+inline constexpr bytes boundary{256};  // bytes that threads really send
 
 inline void sleep(double seconds)
 {
   std::this_thread::sleep_for(std::chrono::duration<double>{seconds});
 }
 
-/// Sleeps as long as its costs say. Replicas meet before an update, and before the first run of a batch that gathers.
+/// Sleeps for the time of its costs. Replicas meet before an update, and before the first run of a batch that gathers.
 class sleeping_rank {
  public:
   sleeping_rank(const pipeline::schedule& schedule, const pipeline::pipeline_costs& costs, std::barrier<>& updating,
@@ -62,7 +62,7 @@ class sleeping_rank {
   }
   void backward(const pipeline::backward_run& run)
   {
-    const std::uint32_t batch = schedule_.batch_of(run.step.micro_batch);  // its gradients need a set that is free
+    const std::uint32_t batch = schedule_.batch_of(run.step.micro_batch);  // its gradients need a free set
     if (batch >= schedule_.gradient_sets) await(batch - schedule_.gradient_sets + 1);
     const pipeline::part_costs& it = costs_.parts[run.step.part];
     sleep(it.backward_input + it.backward_weight);
@@ -81,7 +81,7 @@ class sleeping_rank {
   }
 
  private:
-  /// The update that makes a version is over.
+  /// Waits until the update that makes this version is complete.
   void await(std::uint32_t version)
   {
     if (const auto it = updates_.find(version); it != updates_.end()) it->second.wait();
@@ -95,7 +95,7 @@ class sleeping_rank {
   std::shared_future<void> last_;
 };
 
-/// @return   from the common begin of all ranks until the last one has ended [s]
+/// @return   time from the common begin of all ranks to the end of the last one [s]
 [[nodiscard]] inline double execute(const parallel_plan& plan, const pipeline::schedule& schedule,
                                     const step_latency& latency)
 {
@@ -138,7 +138,7 @@ class sleeping_rank {
   return *std::ranges::max_element(seconds);
 }
 
-/// Seconds from batch to batch, as step_latency means them.
+/// Seconds from batch to batch, as defined by step_latency.
 [[nodiscard]] inline double execute(const parallel_plan& plan, const step_latency& latency)
 {
   const auto of = [&](std::uint32_t batches) {

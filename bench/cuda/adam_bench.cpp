@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // How much of the device memory's bandwidth does the fused Adam step use?
 //
-// The yardstick is a cudaMemcpyAsync from device to device that reads and writes as many bytes: 14 B are read and 14 B
-// written for each parameter in 16 bits whose gradient lies in its own bytes. Rounds of all contestants are
-// interleaved, timed by events of the device; the best of each counts. Printed beside it: other ways to keep a
-// parameter.
+// The reference is a cudaMemcpyAsync from device to device that reads and writes as many bytes: for each 16-bit
+// parameter with its gradient in place, 14 B are read and 14 B written. Rounds of all contestants are interleaved, and
+// timed by events of the device; the best of each counts. Other ways to store a parameter are printed too.
 #include <chunkmem/backend/cuda_device.hpp>
 #include <chunkmem/backend/cuda_runtime.hpp>
 #include <chunkmem/optimizer/adam.hpp>
@@ -73,7 +72,7 @@ class contestant {
   double best_ = 1e9;
 };
 
-/// A device step that updates one parameter, always.
+/// A device step that updates one parameter in every call.
 template <class Kernel>
 class updater {
  public:
@@ -149,7 +148,7 @@ struct arrays {
     all.list_count = 2;
     return all;
   }
-  /// Nothing but 16 bits: value, gradient, moments.
+  /// Only 16 bits: value, gradient, moments.
   [[nodiscard]] parameter_bytes all_bf16() const
   {
     parameter_bytes all = bf16(false);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What does a copy cost that goes through the backend, or through a manager, instead of straight to the runtime?
+// What does a copy through the backend, or through a manager, cost over a direct call of the runtime?
 //
-// The yardstick is cudaMemcpyAsync between the same pinned and device memory, on streams of its own. Rounds of all
-// contestants are interleaved; the best of each counts. Three questions: one direction, both at once, and a manager
-// that walks through more tensors than the device holds, so that its plan loads most of them anew in each iteration. A
+// The reference is cudaMemcpyAsync between the same pinned and device memory, on streams of its own. Rounds of all
+// contestants are interleaved; the best of each counts. Three cases: one direction, both at once, and a manager that
+// walks through more tensors than the device holds, so that its plan loads most of them anew in each iteration. A
 // figure is the worst over sizes from 4 MiB on.
 #include <chunkmem/backend/cuda_device.hpp>
 #include <chunkmem/backend/cuda_runtime.hpp>
@@ -61,7 +61,7 @@ class comparison {
  public:
   explicit comparison(gpu_memory& memory) : memory_{memory}, up_{memory}, down_{memory} {}
 
-  /// Seconds of the best round: raw and ours, to the device, to the host, and both at once.
+  /// Seconds of the best round: of the runtime and of chunkmem, to the device, to the host, and both at once.
   struct result {
     double raw[3];
     double ours[3];
@@ -73,7 +73,7 @@ class comparison {
       for (int which = 0; which < 3; ++which) {
         const double raw = seconds_of([&] { copy_raw(size, which != 1, which != 0); });
         const double ours = seconds_of([&] { copy_ours(size, which != 1, which != 0); });
-        if (round == 0) continue;  // the first warms up
+        if (round == 0) continue;  // the first round warms up
         best.raw[which] = std::min(best.raw[which], raw);
         best.ours[which] = std::min(best.ours[which], ours);
       }
@@ -107,8 +107,8 @@ class comparison {
   lane down_;
 };
 
-/// A manager's bandwidth in bytes per second: it walks through tensors of `size` in a device that holds a quarter of
-/// them, reads each on compute, and writes each where `writes`.
+/// A manager's bandwidth in bytes per second: it walks through tensors of `size` on a device that holds a quarter of
+/// them, reads each on the compute agent, and also writes each if `writes`.
 double managed_bandwidth(std::uint64_t size, bool writes)
 {
   constexpr std::uint64_t total = std::uint64_t{1} << 30;

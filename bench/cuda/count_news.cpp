@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts operator new in the benchmarks of this folder. Not in a .cu file: nvcc would make these for the device too.
+// Counts operator new in the benchmarks of this folder. Not in a .cu file, where nvcc would compile the operators for
+// the device too.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# On a GPU. Where nvcc is they are compiled for the tests too, and skip themselves without a GPU.
+# For a GPU. Where nvcc is installed they are compiled for the tests too, and report a skip without a GPU.
 set(chunkmem_labels gpu)
 set(chunkmem_why_not "${chunkmem_why_no_nvcc}")
 if(chunkmem_nvcc)

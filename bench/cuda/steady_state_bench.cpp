@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Does a step that follows its record ever wait for the GPU, or ask for memory?
 //
-// Counts, not times: calls of the runtime that may block the caller, and whatever makes memory, streams, events or
-// graphs, operator new included, in steps that repeat. Between the start of an iteration and the end of its backward
-// pass neither may happen, wherever the updates run; where they run on the GPU, not in the whole step. The device holds
-// about half of what the step touches, so that every step loads and evicts.
+// Counts, not times: calls of the runtime that may block the caller, and calls that make memory, streams, events or
+// graphs, operator new included, in steps that repeat. There must be none between the start of an iteration and the end
+// of its backward pass, wherever the updates run; where they run on the GPU, none in the whole step. The device holds
+// about half of the bytes that the step uses, so that every step loads and evicts.
 #include <chunkmem/backend/cuda_device.hpp>
 #include <chunkmem/backend/cuda_runtime.hpp>
 #include <chunkmem/chunkmem.hpp>
@@ -42,7 +42,7 @@ struct counts {
   }
 };
 
-/// The most of one step.
+/// The largest counts of one step.
 struct worst {
   counts in_passes;
   counts in_step;

@@ -20,16 +20,16 @@ namespace workload = chunkmem::workload;
 
 /// A training step of a published transformer whose tensors a layout has placed.
 struct placed_trace {
-  eviction_bench::trace step;          ///< a frame of it stands for a frame of the layout
-  std::vector<std::uint64_t> used;     ///< bytes of each chunk, which a copy moves
+  eviction_bench::trace step;          ///< its frames stand for frames of the layout
+  std::vector<std::uint64_t> used;     ///< bytes of each chunk that a copy moves
   std::vector<std::uint64_t> touched;  ///< frames that each layer's forward pass touches, summed over the layers [0]
                                        ///< and the same for one 32-bit list of its updates [1]
   std::uint64_t payload = 0;           ///< bytes of all tensors
 };
 
-/// 16-bit weights, whose gradients lie in place, and three lists of 32 bits; chunks of their own for each list. The
-/// forward pass pins module after module, the backward pass computes each layer again, and updates come in the order in
-/// which gradients are complete. Leases are those of eviction_bench::gpt_writer.
+/// 16-bit weights with gradients in place, and three lists of 32 bits; chunks of their own for each list. The forward
+/// pass pins module after module, the backward pass recomputes each layer, and updates come in the order in which
+/// gradients are complete. Leases are those of eviction_bench::gpt_writer.
 template <class Layout>
 class placed_step {
  public:
@@ -81,7 +81,7 @@ class placed_step {
     }
   }
 
-  /// Layers are counted from 1; what is before and after them are stages of their own.
+  /// Layers are counted from 1; the tensors before and after them are stages of their own.
   [[nodiscard]] std::uint64_t stage_of(std::uint32_t index) const
   {
     using enum workload::transformer_operator;
@@ -115,8 +115,7 @@ class placed_step {
   }
   std::uint32_t forward(const stage& it)
   {
-    const std::uint64_t weights =
-        it.begin == 0 ? 0 : weights_of(it);  // the table of the vocabulary makes no activations
+    const std::uint64_t weights = it.begin == 0 ? 0 : weights_of(it);  // the table of the vocabulary has no activations
     const std::uint32_t checkpoint = lease(weights / 16);
     const std::uint32_t set = lease(weights * 3 / 2);
     pin_modules(it, cm::entry_kind::read);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which eviction and which transfer should be the defaults? What each pair moves in a training step that repeats, and
-// how long its plan takes.
+// Which eviction and which transfer policy should be the defaults? Measures the bytes that each pair moves in a
+// training step that repeats, and the time of its plan.
 //
 // Steps of GPTs with 24 to 100 16-bit chunks, updates on the device, on the host, or half of each, states as chunks of
 // one frame and of two, four capacities. Bytes are those of a manager's iterations, over the fewest that any of the
@@ -32,12 +32,12 @@ constexpr int measured = 12;
 constexpr std::uint32_t capacities = 4;
 constexpr double never = std::numeric_limits<double>::infinity();
 
-/// Of one pair of policies, in each case.
+/// The results of one pair of policies, in each case.
 struct pair_result {
   std::string_view eviction;
   std::string_view transfer;
   std::vector<double> frames;
-  std::vector<double> milliseconds;  ///< of the first plan with the iteration that it is for
+  std::vector<double> milliseconds;  ///< of the first plan and its iteration
 };
 
 template <class Eviction, class Transfer>

@@ -3,13 +3,12 @@
 //
 // The GPT-2 of examples/plain_loops takes each step four times in turn: with malloc, over chunks without a cap, over
 // chunks without a cap but with optimizer states on the host, and over chunks on a quarter of the memory. The order
-// changes from round to round. All of them call the same kernels with the same numbers, and have the same loss, which
-// is compared.
+// changes from round to round. All of them call the same kernels with the same numbers, and their losses are compared.
 //
-// A time is the user time of all threads of the process, so that it has the copies too; a step is over when its copies
-// are. The figure is the ratio of two medians over all rounds after those of the warm-up; nothing is left out. The
-// bound is for the uncapped run whose states lie on the device, since that is the choice for a device with room; the
-// others are shown with it.
+// A time is the user time of all threads of the process, so it includes the copies; a step ends when its copies end.
+// The figure is the ratio of two medians over all rounds after those of the warm-up; no round is left out. The bound is
+// for the uncapped run with states on the device, since that is the choice for a device with room; the others are shown
+// with it.
 #include "../transfer/planning_figures.hpp"
 
 #include <chunk_trainer.hpp>
@@ -74,7 +73,7 @@ double user_seconds()
   return static_cast<double>(used.ru_utime.tv_sec) + 1e-6 * static_cast<double>(used.ru_utime.tv_usec);
 }
 
-/// What the steps of one trainer took.
+/// The times of one trainer's steps.
 struct times {
   const char* name;
   std::vector<double> user;
@@ -99,7 +98,7 @@ float timed(times& all, bool counts, Step step)
   return loss;
 }
 
-/// One step of each trainer, the first of them another one in each round. @return   all losses are equal
+/// One step of each trainer; each round begins with another trainer. @return   all losses are equal
 bool take_round(std::size_t round, const plain_loops::token_batch& batch, plain_loops::plain_trainer& plain,
                 const std::array<over_chunks*, 3>& others, std::array<times, 4>& all)
 {

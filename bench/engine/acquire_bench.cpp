@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many instructions do acquire and release of a resident tensor take, everything included?
+// How many instructions do acquire and release of a resident tensor take, with all of their parts?
 //
 // Counts with cachegrind, without caches (the numbers of callgrind in a third of its time): one run with few and one
-// with more iterations that follow their record, and the difference between them, so that set-up and recording fall
-// out. The loop, the pin's life and the ends of iterations stay in. All runs of a size are children of one process,
-// which cachegrind starts once; it tells the count of each. Ten numbers at two sizes; the worst is the figure, and the
-// most that following a plan adds to demand paging another one. Arguments name this program as other compilers made it:
-// each is counted at the smaller size, and the worst of all is the figure.
+// with more iterations that follow their record, and the difference between them, so that set-up and recording cancel.
+// The loop, the pin's life and the ends of iterations stay in. All runs of a size are children of one process, which
+// cachegrind starts once and counts one by one. Ten numbers at two sizes; the worst is the figure. Another figure is
+// the most that following a plan adds to demand paging. Arguments name this program compiled by other compilers: each
+// is counted at the smaller size, and the worst of all is the figure.
 #include <chunkmem/chunkmem.hpp>
 
 #include <chunkmem/backend/simulated.hpp>
@@ -79,7 +79,7 @@ void walk(std::string_view policies, std::uint32_t chunks, cm::access how, std::
   return walk<belady_planned>(chunks, how, iterations);
 }
 
-/// Every walk in a child of its own, with few and then with more iterations.
+/// Each walk in a child process of its own, with few and then with more iterations.
 void walk_all(std::uint32_t chunks)
 {
   for (const std::string_view policies : all_policies)
@@ -95,7 +95,7 @@ void walk_all(std::uint32_t chunks)
       }
 }
 
-/// Instructions of all walks, by cachegrind; none where it cannot be had.
+/// Instructions of all walks, by cachegrind; none without cachegrind.
 std::vector<double> count(const std::string& self, std::uint32_t chunks)
 {
   const std::string command = "valgrind --tool=cachegrind --cache-sim=no --cachegrind-out-file=/dev/null '" + self +
@@ -108,10 +108,10 @@ std::vector<double> count(const std::string& self, std::uint32_t chunks)
     if (const char* found = std::strstr(line, "refs:"); found != nullptr) {
       std::string digits;
       for (const char* at = found; *at != '\0'; ++at)
-        if (*at >= '0' && *at <= '9') digits += *at;  // with commas between them
+        if (*at >= '0' && *at <= '9') digits += *at;  // digits have commas between them
       counts.push_back(std::atof(digits.c_str()));
     }
-  constexpr std::size_t told = 2 * std::size(all_policies) * std::size(accesses) + 1;  // and of their parent
+  constexpr std::size_t told = 2 * std::size(all_policies) * std::size(accesses) + 1;  // the children and their parent
   return pclose(out) == 0 && counts.size() == told ? counts : std::vector<double>{};
 }
 
@@ -134,7 +134,7 @@ struct findings {
   double extra = 0;  // over demand paging, the first of the policies
 };
 
-/// Of one program. @return   false where cachegrind cannot be had
+/// Measures one program. @return   false without cachegrind
 bool measure(const std::string& self, const std::vector<std::uint32_t>& sizes, findings& found)
 {
   for (const std::uint32_t chunks : sizes) {
@@ -171,7 +171,7 @@ int measure_all(const std::string& self, const std::vector<std::string>& others)
   }
   std::printf("worst %.1f, bound %.0f; over demand paging %.1f, bound %.0f\n", found.worst, bound, found.extra,
               extra_bound);
-  if (!others.empty()) write_figures(found.worst, found.extra);  // they are of the worst compilation
+  if (!others.empty()) write_figures(found.worst, found.extra);  // figures are those of the worst compilation
   return found.worst <= bound && found.extra <= extra_bound ? 0 : 1;
 }
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Instructions, not seconds: the same on every machine, so a test may hold them against their bound. For the figure the
-# worst of three compilations counts: this compiler at -O2 and at -O3, and the other one of g++ and clang at -O2 where it
-# is installed. Without CHUNKMEM_BUILD_BENCH the first one alone is counted, and makes no figure.
+# Instructions, not seconds: the same on every machine, so a test may compare them with their bound. The figure is the
+# worst of three compilations: this compiler at -O2 and at -O3, and the other one of g++ and clang at -O2 where it is
+# installed. Without CHUNKMEM_BUILD_BENCH only the first one is counted, and no figure is written.
 set(others "")
 if(CHUNKMEM_BUILD_BENCH)
   chunkmem_program(acquire_bench_O3 "${CMAKE_CURRENT_LIST_DIR}/acquire_bench.cpp")

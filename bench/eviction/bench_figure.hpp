@@ -14,7 +14,7 @@ struct figure {
   double bound;  ///< at most
 };
 
-/// Writes the figures of a program where the bench wants them. @return   0 if all bounds are met
+/// Writes the figures of a program if the environment names a folder. @return   0 if all bounds are met
 inline int write_figures(const std::string& program, const std::vector<figure>& figures)
 {
   int missed = 0;

@@ -12,12 +12,12 @@
 
 namespace eviction_bench {
 
-/// The fewest frames that any way of moving chunks moves in each iteration that repeats: a linear program over the gaps
-/// between the uses of each chunk, as if chunks could be split and frames never lay apart.
+/// The fewest frames that any sequence of moves can have in each iteration that repeats: a linear program over the gaps
+/// between the uses of each chunk, as if chunks could be split and any free frames were adjacent.
 ///
 /// A gap is kept (it fills frames at each access) or dropped (the chunk is loaded again if its next use needs bytes).
-/// The first gap that is dropped after a write costs a write-back. Source: the interval program of Albers, Arora and
-/// Khanna 1999 (SODA), around the end of an iteration.
+/// The first dropped gap after a write costs a write-back. Source: the interval program of Albers, Arora and Khanna
+/// 1999 (SODA), cyclic over the end of an iteration.
 class byte_bound {
  public:
   explicit byte_bound(const trace& what)
@@ -43,7 +43,7 @@ class byte_bound {
     return value + constant_;
   }
 
-  /// The fewest frames that a plan of one iteration moves, which keeps each gap whole or drops it: an integer program.
+  /// The fewest frames that a plan of one iteration moves, if it keeps or drops each whole gap: an integer program.
   [[nodiscard]] double of_whole_gaps(std::uint32_t device_frames) const
   {
     glp_term_out(GLP_OFF);
@@ -66,15 +66,15 @@ class byte_bound {
  private:
   struct use {
     std::uint32_t begin;
-    std::uint32_t end;  // access before which it was released
+    std::uint32_t end;  // access before which the chunk was released
     cm::entry_kind kind;
   };
   struct gap {
     std::uint32_t begin;
-    std::uint32_t end;  // of the accesses that it spans, around the end
+    std::uint32_t end;  // of the accesses in the gap, cyclic over the end
     std::uint32_t size;
     bool loads;
-    int epoch;  // -1: leaves for nothing
+    int epoch;  // -1: dropping costs no write-back
   };
 
   void collect_uses()
@@ -98,7 +98,7 @@ class byte_bound {
     const std::uint32_t size = trace_.frames_of_chunk[chunk];
     int epoch = -1;
     bool dirty = false;
-    for (std::size_t step = 0; step < 2 * uses.size(); ++step) {  // the first time round finds out what is dirty
+    for (std::size_t step = 0; step < 2 * uses.size(); ++step) {  // the first round finds the dirty chunks
       const bool counts = step >= uses.size();
       const use& now = uses[step % uses.size()];
       const use& next = uses[(step + 1) % uses.size()];
@@ -122,7 +122,7 @@ class byte_bound {
       }
       const bool loads = cm::access_of(next.kind) != cm::access::write;
       if (cm::place_of(next.kind) == cm::memory_location::host)
-        constant_ += dirty ? size : 0;  // it has to come back anyway
+        constant_ += dirty ? size : 0;  // it is loaded in any case
       else if (!here)
         constant_ += loads ? size : 0;
       else if (now.end % access_count_ != next.begin)
@@ -131,7 +131,7 @@ class byte_bound {
     join_wrapped(epoch, dirty);
   }
 
-  /// What was dirty when the iteration began is the epoch that its end leaves.
+  /// A chunk that is dirty at the begin of an iteration continues the epoch from its end.
   void join_wrapped(int last, bool dirty)
   {
     if (!wraps_.empty() && dirty)

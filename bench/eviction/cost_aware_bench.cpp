@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many bytes does each eviction move in a training step that repeats, over the fewest that any way of moving could?
+// How many bytes does each eviction policy move in a training step that repeats, over the fewest that are possible?
 //
 // Steps of GPTs with 96 to 150 16-bit chunks, updates on the device or half of them there, ten capacities from the
-// smallest to all that the device could hold, decisions by the engine's own replay. The bound is a linear program.
-// cost_aware takes the theta that a manager chooses when it makes its first plan, and beside it theta 0.
+// smallest to the one that holds everything, decisions by the engine's own replay. The bound is a linear program.
+// cost_aware takes the theta that a manager chooses when it makes its first plan, and is compared with theta 0.
 #include "../transfer/managed_run.hpp"
 #include "bench_figure.hpp"
 #include "byte_bound.hpp"
@@ -22,11 +22,11 @@ using namespace eviction_bench;
 namespace {
 
 constexpr int warm_up = 8;
-constexpr int measured = 12;  // decisions may settle in an orbit of a few steps
+constexpr int measured = 12;  // decisions may settle in a cycle of a few steps
 constexpr int capacities = 10;
 constexpr double never = std::numeric_limits<double>::infinity();
 
-/// Frames that a step moves when it has settled; infinity where it does not fit.
+/// Frames that a step moves in the steady state; infinity where it does not fit.
 template <class Eviction>
 double steady(const trace& what, std::uint32_t frames, const Eviction& policy)
 {
@@ -53,7 +53,7 @@ double over(double moved, double bound)
   return moved == bound ? 1 : moved / bound;
 }
 
-/// Frames of all that is ever used on the device, and of the most that is leased at once.
+/// Frames of all chunks that are ever used on the device, and of the peak of leases.
 std::uint32_t all_resident(const trace& what)
 {
   std::vector<bool> counted(what.chunks());
@@ -74,7 +74,7 @@ std::uint32_t all_resident(const trace& what)
   return frames + static_cast<std::uint32_t>((leased + frame_bytes - 1) / frame_bytes);
 }
 
-/// @param table   gets the frames moved as lines for tools/plot.py, those of the transfer `planned` with them, or is
+/// @param table   the frames moved are written there for tools/plot.py, with those of the transfer policy `planned`; or
 ///   null
 void measure(const gpt_shape& shape, const char* name, worst_ratios& worst, std::FILE* table)
 {
@@ -111,7 +111,7 @@ void measure(const gpt_shape& shape, const char* name, worst_ratios& worst, std:
 
 }  // namespace
 
-/// With the name of a file, what was moved is written there too.
+/// Given the name of a file, also writes the moved frames there.
 int main(int count, char** arguments)
 {
   std::FILE* const table = count > 1 ? std::fopen(arguments[1], "w") : nullptr;

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-/// Records of a GPT's training step, and what the engine's decisions move when it repeats.
+/// Records of a GPT's training step, and the bytes that the engine moves when the step repeats.
 namespace eviction_bench {
 
 namespace cm = chunkmem;
@@ -30,7 +30,7 @@ struct trace {
   }
 };
 
-/// Writes entries down.
+/// Writes the entries of a record.
 class trace_writer {
  public:
   std::uint32_t access(std::uint32_t chunk, cm::entry_kind kind) { return add({chunk, 0, 0, kind, false, 0}, 0); }
@@ -58,7 +58,7 @@ class trace_writer {
   cm::access_record record_;
 };
 
-/// What a step updates on the device; the rest on the host.
+/// The part of a step's updates that runs on the device; the rest runs on the host.
 enum class updates : std::uint8_t { on_device, half, half_alternating, on_host };
 
 struct gpt_shape {
@@ -69,8 +69,8 @@ struct gpt_shape {
 };
 
 /// 16-bit chunks of one frame; master, momentum and variance take twice the bytes: two chunks each, as a manager lays
-/// them out, or windows of two frames. Gradients lie in place. Activations are leased: a checkpoint for each layer from
-/// its forward to its backward pass, which computes it again, and a layer's working set of one and a half times its
+/// them out, or windows of two frames. Gradients are in place. Activations are leased: a checkpoint for each layer from
+/// its forward to its backward pass, which recomputes the layer, and a layer's working set of one and a half times its
 /// weights.
 class gpt_writer {
  public:
@@ -141,7 +141,7 @@ class gpt_writer {
   trace_writer log_;
 };
 
-/// What an iteration moved, in frames.
+/// The frames that an iteration moved.
 struct moved {
   double loads = 0;
   double write_backs = 0;
@@ -167,7 +167,7 @@ class repeated_run {
     }
   }
 
-  /// One iteration. @param retold   the policy starts over, as it does where plans are made   @throws cm::out_of_memory
+  /// One iteration. @param retold   the policy is reset, as when a plan is made   @throws cm::out_of_memory
   moved run(bool retold)
   {
     if (retold || first_) {
@@ -185,13 +185,13 @@ class repeated_run {
     return sum;
   }
 
-  /// Takes the setting of the policy that a manager would take for a plan that starts here.
+  /// Sets the policy's parameter as a manager would for a plan that starts here.
   void tune()
   {
     cm::variant_trial<Eviction> trial;
     state_.choose(trial.best(state_, trace_.record, own_));
   }
-  /// Chunks that the last iteration loaded.
+  /// The number of chunks that the last iteration loaded.
   [[nodiscard]] std::uint32_t count_loads() const
   {
     return static_cast<std::uint32_t>(

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // How many loads does belady make with chunks of one, two and three frames, over the fewest that are possible?
 //
-// Random reads, one shot, by the engine's own replay. The fewest come from an integer program that keeps or drops each
-// gap between two reads and lets chunks lie in any frames: places cost it nothing, so the figure holds the price of
-// windows, too.
+// Random reads, not repeated, by the engine's own replay. The fewest come from an integer program that keeps or drops
+// each gap between two reads and lets chunks occupy any frames. Placement is free there, so the figure also contains
+// the price of adjacent frames.
 #include "bench_figure.hpp"
 #include "gpt_trace.hpp"
 
@@ -107,7 +107,7 @@ int main()
     trace what = log.finish(frames);
     const std::uint32_t device = 3 + static_cast<std::uint32_t>(random() % (all - 3));
     const auto entries = what.record.entries();
-    for (std::uint32_t now = 0; now < reads; ++now)  // one shot: nothing comes back
+    for (std::uint32_t now = 0; now < reads; ++now)  // not repeated
       if (entries[now].next_of_chunk <= now) entries[now].next_of_chunk = cm::access_record::never;
     const double best[] = {fewest(what, device, false), fewest(what, device, true)};
     if (best[0] < 0 || best[1] < 0) {

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// What does a training gain with sampled inputs, in which memory and time?
+// What does a training gain with sampled inputs, and at which memory and time?
 //
 // The GPT of the example, with ReLU between the products of its MLP, learns one text and is saved. It is loaded and
-// tuned to another text: all weights, or adapters beside frozen weights (LoRA), exact or with three tenths of the
-// rows of the inputs that have no other use. It also learns the other text from the start. Windows of the text are
-// fixed, so norms of earlier visits are there in the second epoch. Five seeds each, of windows, draws and adapters.
+// tuned to another text: all weights, or adapters next to frozen weights (LoRA), exact or with three tenths of the rows
+// of the inputs that have no other use. It also learns the other text from the start. Windows of the text are fixed, so
+// norms of earlier visits exist in the second epoch. Five seeds each, of windows, draws and adapters.
 //
-// Gain: from the loss of the first step to that of the last tenth of the steps, over the same of exact training with
-// the same windows. Peak: bytes of everything at once, of weights, gradients, states, activations and leases. The
-// manager has room for all of it on its device and its host, and frames of 1 KiB, which hold next to nothing else.
+// Gain: the loss of the first step less that of the last tenth of the steps, over the same number of exact training
+// with the same windows. Peak: bytes of everything at once, of weights, gradients, states, activations and leases. The
+// manager has room for all of it on its device and its host, and frames of 1 KiB, so that almost nothing is wasted.
 //
 // A sampled step multiplies less: the gradients of two weights have three tenths of the rows. That pays for a second
-// run of the product of queries, keys and values, which need not be kept then. Exact steps are measured with that
-// run and without it, and with a second run of whole layers. The figure takes the smallest exact step that
-// multiplies no more than the sampled one, or that multiplies least: what exact training needs in as little time.
+// run of the product of queries, keys and values, which then need not be kept. Exact steps are measured with that run
+// and without it, and with a second run of whole layers. The figure compares with the smallest exact step that
+// multiplies no more than the sampled one, or that multiplies least: the memory of exact training in as little time.
 #include "../transfer/planning_figures.hpp"
 #include "model.hpp"
 #include "text.hpp"
@@ -43,7 +43,7 @@ using manager_type = cm::manager<cm::backend::host_arena, cm::transfer::no_prefe
 
 constexpr gpt::extents model_size{
     .layers = 3, .width = 32, .heads = 4, .context = 64, .batch = 16, .mlp = gpt::nonlinearity::relu};
-/// As many rows for its width, and products that take as large a part of the time as they do in models that are used.
+/// As many rows for its width, and products with as large a part of the time, as in models that are in use.
 constexpr gpt::extents wide_size{
     .layers = 4, .width = 96, .heads = 8, .context = 64, .batch = 48, .mlp = gpt::nonlinearity::relu};
 constexpr std::uint64_t seeds = 5;
@@ -72,7 +72,7 @@ struct variant {
   }
 };
 
-/// Of this run alone.
+/// Exists as long as this run.
 class temporary_folder {
  public:
   temporary_folder() : path_{(std::filesystem::temp_directory_path() / "chunkmem_fine_tuning_XXXXXX").string()}
@@ -157,7 +157,7 @@ class session {
   gpt::trainer<manager_type> trainer_;
 };
 
-/// Products of a layer for a position, in squares of the width; attention is the same in all.
+/// Products of a layer for a position, in squares of the width; attention is the same in all variants.
 double products_of(const variant& how)
 {
   constexpr double forward = 12, qkv = 3, sampled_gradients = 1 + 4;
@@ -182,7 +182,7 @@ struct summary {
   std::vector<outcome> each;
 };
 
-/// The same training with each seed. @param base   of saved weights; null: from the start
+/// The same training with each seed. @param base   saved weights; null: from the start
 summary train_all(const variant& how, const gpt::training_text& text, const cm::io::posix_folder* base)
 {
   summary all;
@@ -257,7 +257,7 @@ int main(int count, char**)
 {
   const gpt::training_text first = gpt::default_text();
   const gpt::training_text second = gpt::read_text(CHUNKMEM_SOURCE_DIR "/include/chunkmem/manager");
-  if (count > 1) {  // any word: peaks alone
+  if (count > 1) {  // any word: only peaks
     (void)compare_peaks(second);
     return 0;
   }
@@ -287,7 +287,7 @@ int main(int count, char**)
                           gain_of("a training from the start", sampled_start, start)};
   (void)gain_of("adapters", sampled_adapters, adapters);
 
-  // A smaller batch in as much memory and, with more steps, in as much time.
+  // A smaller batch in the same memory and, with more steps, in the same time.
   variant smaller{.name = "smaller batch"};
   smaller.batch = smaller_batch(sampled.mean.peak, second);
   smaller.steps =

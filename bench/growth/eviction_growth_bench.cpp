@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many instructions does an eviction decision take, and an access to what is resident, as the number of chunks
+// How many instructions does an eviction decision take, and an access to a resident tensor, as the number of chunks
 // grows?
 //
 // Counts with callgrind: one run with few and one with more rounds, and the difference between them, so that set-up
-// falls out. A decision is what a demand miss asks of a policy: name the victim, let it leave, and enter the chunk that
-// was loaded; half of the chunks are candidates. An access is acquire and release of a resident tensor by a manager
+// cancels. A decision is the sequence of calls of a policy at a demand miss: name the victim, evict it, and add the
+// loaded chunk; half of the chunks are candidates. An access is acquire and release of a resident tensor by a manager
 // that follows a plan.
 #include <chunkmem/chunkmem.hpp>
 
@@ -60,7 +60,7 @@ void decide(std::uint32_t chunks, std::uint32_t rounds)
         cm::chunk_id{chunk}, cm::access_index{record.first_of_chunk()[chunk]}, 1, chunk % 2 == 0, clock, clock};
     policy.enter(known[chunk]);
   };
-  // in the order in which they come, so that finding the next one costs the same for all
+  // in the order of their use, so that finding the next one costs the same for all
   std::vector<std::uint32_t> outside;
   for (std::uint32_t index = 0; index < chunks; ++index)
     index < chunks / 2 ? enter(record.entries()[index].slot) : outside.push_back(record.entries()[index].slot);
@@ -97,7 +97,7 @@ void walk(std::uint32_t chunks, std::uint32_t iterations)
   }
 }
 
-/// Instructions of one whole run of this program, by callgrind; negative where it cannot be had.
+/// Instructions of one whole run of this program, by callgrind; negative without callgrind.
 double count(const std::string& self, const std::string& arguments)
 {
   const std::string command =
@@ -111,7 +111,7 @@ double count(const std::string& self, const std::string& arguments)
   return pclose(out) == 0 ? instructions : -1;
 }
 
-/// Of one round; negative where callgrind cannot be had.
+/// Instructions of one round; negative without callgrind.
 double each(const std::string& self, const std::string& what, std::uint32_t chunks, std::uint32_t few,
             std::uint32_t more, double rounds)
 {

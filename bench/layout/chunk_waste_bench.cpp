@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much of the chunks do no tensors fill, for every published shape, and how does that compare with other engines?
+// Which part of the chunks do tensors leave unused, for every published shape, compared with other engines?
 //
-// One frame size for all lists: values and gradients of 16 bits, master weights and both moments of 32. The body alone,
-// and with vocabulary and positions. The frame is searched from 1/64 to 5/4 of the largest 16-bit tensor of the body,
-// or to 64 MiB. Other engines are re-implemented by their rules; they too are judged over whole lists. Nothing reads a
-// clock; the cost of searches is counted in instructions by callgrind, where that can be had. Then what each layout of
-// ours wastes with frames of 1 to 256 MiB. "Ours" is the default layout of a manager.
+// One frame size for all lists: values and gradients of 16 bits, master weights and both moments of 32. Once only the
+// body, and once with vocabulary and positions. The frame is searched from 1/64 to 5/4 of the largest 16-bit tensor of
+// the body, or to 64 MiB. Other engines are re-implemented by their rules, and are also judged over whole lists. No
+// clock is read; the cost of searches is counted in instructions by callgrind, where it is installed. Then the waste of
+// each layout of chunkmem with frames of 1 to 256 MiB. "Ours" is the default layout of a manager.
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunk/chunk_size_search.hpp>
 #include <chunkmem/chunk/layouts.hpp>
@@ -100,7 +100,7 @@ double measure(const workload::named_transformer& which, bool with_vocabulary)
   return ours;
 }
 
-/// What a layout wastes of all lists with frames of 1 to 256 MiB.
+/// The waste of a layout over all lists with frames of 1 to 256 MiB.
 template <class Layout>
 void print_frames(const workload::named_transformer& which, const model_tensors& model)
 {
@@ -121,7 +121,7 @@ void print_frames_of_all()
   }
 }
 
-/// Instructions of one whole run of this program, by callgrind; negative where it cannot be had.
+/// Instructions of one whole run of this program, by callgrind; negative without callgrind.
 double count(const std::string& self, const std::string& arguments)
 {
   const std::string command =
@@ -135,7 +135,7 @@ double count(const std::string& self, const std::string& arguments)
   return pclose(out) == 0 ? instructions : -1;
 }
 
-/// One search of one engine, for callgrind; "none" makes the model alone.
+/// One search of one engine, for callgrind; "none" makes only the model.
 int run_one(const std::string& engine, std::size_t which)
 {
   if (which >= std::size(workload::named_transformers)) return 2;

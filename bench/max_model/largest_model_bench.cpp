@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much of what a machine could hold at most does the manager train?
+// Which part of the largest possible model on a machine does the manager train?
 //
-// For every machine the most layers that run in virtual time, beside those of the peak formula: both whole layers, of a
+// For every machine the most layers that run in virtual time, and those of the peak formula: both whole layers, of a
 // width that was published for such a machine, at most 4 % of a model. For the V100 node once more with 2 GB of context
-// on each device instead of 1.2: what NCCL and cuBLAS take as well is not known before a run.
+// on each device instead of 1.2: the needs of NCCL and cuBLAS are unknown before a run.
 #include "../transfer/planning_figures.hpp"
 
 #include <chunkmem/workload/files.hpp>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // How much of the memory's bandwidth does a fused Adam step use?
 //
-// The yardstick is a loop that reads and writes the same bytes in place: 14 B of state for each parameter, 28 B of
+// The reference is a loop that reads and writes the same bytes in place: 14 B of state for each parameter, 28 B of
 // traffic. Same threads, same arrays, runs of all contestants interleaved, the best of 30 each. The figure is Adam on
-// bf16 parameters whose gradient lies in their own bytes. Printed beside it: other ways to keep a parameter, a step in
-// three passes, gradients full of denormals.
+// bf16 parameters with gradients in place. Also printed: other ways to store a parameter, a step in three passes,
+// gradients full of denormals.
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/thread_pool.hpp>
 #include <chunkmem/optimizer/update_parameter.hpp>
@@ -34,7 +34,7 @@ constexpr int rounds = 30;
 constexpr std::size_t elements = std::size_t{32} << 20U;  // 448 MiB of states: no cache holds them
 constexpr std::size_t grain = 4096;
 
-/// Bytes in huge pages where the system has them, so that the walk of page tables is not what is measured.
+/// Bytes in huge pages where the system has them, so that page-table walks are not measured.
 class huge_array {
  public:
   explicit huge_array(std::size_t bytes) : data_{static_cast<std::byte*>(::operator new(bytes, alignment))}
@@ -107,7 +107,7 @@ struct arrays {
     all.list_count = 2;
     return all;
   }
-  /// Nothing but 16 bits: value, gradient, moments.
+  /// Only 16 bits: value, gradient, moments.
   [[nodiscard]] parameter_bytes all_bf16() const
   {
     parameter_bytes all = bf16_separate();
@@ -139,7 +139,7 @@ void touch(thread_pool& pool, const arrays& all)
   run(all.value.floats(), elements / 2);
 }
 
-/// The same update, as it is where nothing is fused: unscale into float32, update, cast.
+/// The same update without fusion: unscale into float32, update, cast.
 void three_passes(thread_pool& pool, const arrays& all, const adam& kernel, std::uint64_t step)
 {
   using namespace cm::optimizer::detail;
@@ -171,12 +171,12 @@ struct contestant {
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
   [[nodiscard]] double best() const { return *std::min_element(seconds.begin(), seconds.end()); }
-  /// Bandwidth over the yardstick's: of the best rounds.
+  /// The ratio of the bandwidth to that of the reference, by the best rounds.
   [[nodiscard]] double share_of(const contestant& yardstick) const
   {
     return bytes / yardstick.bytes * yardstick.best() / best();
   }
-  /// The median of the rounds, each against its neighbour: says how noisy the machine was.
+  /// The median of the rounds, each against its neighbour: a measure of the machine's noise.
   [[nodiscard]] double median_share_of(const contestant& yardstick) const
   {
     std::vector<double> shares;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much longer does an update by Adam take where random bits round, and not to nearest?
+// How much longer does an update by Adam take with stochastic rounding than with rounding to nearest?
 //
-// bf16 without a master: the value alone has 16 bits, or all three lists. Elements in the cache and in memory, with the
-// best instruction set and with AVX2. Both ways take turns on the same bytes, one thread, by the time of the processor.
-// A ratio is the median of such pairs. The figures are the worst of the four.
+// bf16 without a master: only the value has 16 bits, or all three lists. Elements in the cache and in memory, with the
+// best instruction set and with AVX2. Both ways take turns on the same bytes, in one thread, by processor time. A ratio
+// is the median of such pairs. The figures are the worst of the four.
 #include <chunkmem/core/float_environment.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/element_pass.hpp>
@@ -25,7 +25,7 @@ using cm::dtype;
 namespace {
 
 constexpr std::size_t pairs = 31;
-constexpr std::uint64_t of_a_time = std::uint64_t{1} << 23U;  // updates of elements that one time is taken of
+constexpr std::uint64_t of_a_time = std::uint64_t{1} << 23U;  // updates of elements in one measurement
 
 struct list_count {
   const char* figure;
@@ -66,7 +66,7 @@ struct parameter {
     fill(variance, type, 0.0001F);
   }
 
-  /// Seconds of the processor for `of_a_time` updates.
+  /// Processor seconds of `of_a_time` updates.
   double time(instruction_set set, bool is_random)
   {
     const adam kernel{{}, {.moments = moments, .masters = false, .instructions = set}};
@@ -113,7 +113,7 @@ double ratio_of(std::size_t elements, instruction_set set, const list_count& lis
     const bool random_first = pair % 2 == 0;
     double seconds[2];
     for (const bool is_random : {random_first, !random_first}) seconds[is_random ? 1 : 0] = it.time(set, is_random);
-    if (pair == 0) continue;  // it warms up
+    if (pair == 0) continue;  // the first pair warms up
     nearest.push_back(seconds[0] * 1e9 / static_cast<double>(of_a_time));
     random.push_back(seconds[1] * 1e9 / static_cast<double>(of_a_time));
     ratios.push_back(seconds[1] / seconds[0]);

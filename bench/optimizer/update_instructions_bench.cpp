@@ -2,8 +2,8 @@
 // How many instructions does an update by Adam take for each element with AVX2?
 //
 // Counts with cachegrind, without caches: one run with few and one with more updates, and the difference between them.
-// All of an update is in it: loads, the factor of the loss scale, rounding, stores and the loop. The figure is that of
-// float32. No clock can change it.
+// The whole update counts: loads, the factor of the loss scale, rounding, stores and the loop. The figure is that of
+// float32. It does not depend on a clock.
 #include <chunkmem/core/executor.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/update_parameter.hpp>
@@ -30,7 +30,7 @@ constexpr std::size_t elements = 65'536;
 constexpr std::uint64_t few = 2;
 constexpr std::uint64_t more = 12;
 
-/// How a parameter is kept.
+/// The storage of a parameter.
 struct storage {
   const char* name;
   dtype value, moments;
@@ -63,7 +63,7 @@ void update(const storage& how, std::uint64_t updates)
   for (std::uint64_t step = 1; step <= updates; ++step) update_parameter(kernel, all, {0.5F}, {1e-3F, step}, 1, alone);
 }
 
-/// Instructions of one run of this program, by cachegrind; 0 where it cannot be had.
+/// Instructions of one run of this program, by cachegrind; 0 without cachegrind.
 double count(const std::string& self, std::size_t which, std::uint64_t updates)
 {
   const std::string command = "valgrind --tool=cachegrind --cache-sim=no --cachegrind-out-file=/dev/null '" + self +
@@ -75,7 +75,7 @@ double count(const std::string& self, std::size_t which, std::uint64_t updates)
   while (std::fgets(line, sizeof line, out) != nullptr)
     if (const char* found = std::strstr(line, "refs:"); found != nullptr)
       for (const char* at = found; *at != '\0'; ++at)
-        if (*at >= '0' && *at <= '9') digits += *at;  // with commas between them
+        if (*at >= '0' && *at <= '9') digits += *at;  // digits have commas between them
   return pclose(out) == 0 ? std::atof(digits.c_str()) : 0;
 }
 

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# Minutes of threads that sleep, so not among the tests. The arena and the ranks that are slowed down are those of the
-# tests.
+# Minutes of threads that sleep, so not among the tests. The throttled arena and ranks are those of the tests.
 set(chunkmem_only_bench ON)
 set(chunkmem_compile_options "-I${PROJECT_SOURCE_DIR}/tests")

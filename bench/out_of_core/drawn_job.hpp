@@ -29,11 +29,11 @@ inline constexpr const char* moment_names[] = {"at once", "late", "early"};
 
 struct layer {
   std::uint32_t weights = 1;  ///< tensors of one frame of 16-bit elements
-  std::uint32_t saved = 1;    ///< frames beside the output, which is one frame
+  std::uint32_t saved = 1;    ///< frames apart from the output, which is one frame
   double forward_seconds = 0;
 };
 
-/// A training of four ranks that was drawn: a model, the rates of its machine, and a way to train.
+/// A random training of four ranks: a model, the rates of its machine, and the settings of the training.
 struct job {
   std::uint64_t seed = 0;
   std::vector<layer> layers;
@@ -44,7 +44,7 @@ struct job {
   double network_bytes_per_second = 0;  ///< of the port of a rank
   double host_updates_per_second = 0;   ///< parameters
   cm::bytes activations{};              ///< the room of the plan
-  /// frames of the device beside the activations', for weights and gradients
+  /// frames of the device for weights and gradients
   std::uint32_t others = 0;
 
   [[nodiscard]] std::uint64_t tensors() const
@@ -53,7 +53,7 @@ struct job {
     for (const layer& it : layers) all += it.weights;
     return all;
   }
-  /// A share has a chunk of its own, so that it waits for no other one. A unit takes as many chunks as there are ranks.
+  /// A shard has a chunk of its own, so that it waits for no other one. A unit takes as many chunks as there are ranks.
   [[nodiscard]] static cm::bytes chunk() { return least_share; }
   [[nodiscard]] double parameters() const { return static_cast<double>(tensors() * elements_of_tensor); }
   [[nodiscard]] cm::activation::layer_chain chain() const
@@ -82,7 +82,7 @@ struct job {
   }
 };
 
-/// The seeds `first`, `first` + 1, ... draw jobs of every stage of ZeRO, moment of updates and clipping in turn.
+/// Consecutive seeds draw jobs of every ZeRO stage, time of updates and clipping in turn.
 /// @param unit   seconds of the shortest forward run
 [[nodiscard]] inline job draw_job(std::uint64_t seed, double unit)
 {
@@ -112,7 +112,7 @@ struct job {
   it.network_bytes_per_second = 3 * bytes_of_weights * (ranks - 1) / ranks / (part(40, 110) * compute);
   it.host_updates_per_second = it.parameters() / ranks / (part(20, 80) * compute);
   it.activations = frame * std::max<std::uint64_t>(largest + 6, saved * dice.between(40, 90) / 100);
-  // two layers of weights and gradients; where weights are kept whole, also room for a part of them
+  // two layers of weights and gradients; where weights are whole on each rank, also room for a part of them
   const std::uint64_t whole = it.divided.parameters ? 0 : it.tensors() * dice.between(25, 100) / 100;
   it.others = static_cast<std::uint32_t>(12 + dice.between(2, 8) + whole);
   return it;

@@ -11,8 +11,8 @@
 
 namespace out_of_core {
 
-/// The way of the tensors of the first layer from their sums to their gathers, where the host updates them one behind
-/// the other: no stage is faster than its work for all of them, between the others' work for one.
+/// The time of the tensors of the first layer from their sums to their gathers, where the host updates them one after
+/// the other: at least the work of each stage for all of them, plus the work of the other stages for one.
 [[nodiscard]] inline double border_seconds(const job& it, double sum_seconds)
 {
   const double share = static_cast<double>(elements_of_tensor) / ranks;
@@ -24,8 +24,8 @@ namespace out_of_core {
   return std::max(one + others * std::max({sum_seconds, copy, update}), port);
 }
 
-/// The needs of a job's rank under a plan of activations, which names the blocks that run forward again.
-/// @param swapped   bytes of activations that are on the host at the turn
+/// The needs of a job's rank with a plan of activations, which names the recomputed blocks.
+/// @param swapped   bytes of activations that are on the host between the two passes
 [[nodiscard]] inline cm::planner::step_needs needs_of(const job& it, const cm::activation::activation_plan& plan,
                                                       cm::bytes device, double swapped)
 {
@@ -65,7 +65,7 @@ namespace out_of_core {
   return made;
 }
 
-/// The bound of a job: the activations that go to the host are free.
+/// The bound of a job: copies of activations to the host are free.
 [[nodiscard]] inline cm::planner::step_bound bound_of(const job& it, const cm::activation::activation_plan& plan,
                                                       cm::bytes device)
 {

@@ -2,16 +2,16 @@
 // Is the split of updates that the first steps measure ever slower than the better of all updates on the host and all
 // on the device?
 //
-// 20 machines are drawn by their seeds: 1 to 4 ranks, and for each rank the rates of updates on the host and on the
-// device, of both directions of the link, and of its port. Per machine also: ZeRO 1 to 3, the time of updates, a limit
-// on the norm, and the room of the device. The real sharded_model trains on throttled_arena: real threads, real bytes.
-// Compute, copies, collectives and updates take the time of the rates, by the clocks of the agents. The machine tells
-// split_updates none of its rates.
+// 20 random machines by seed: 1 to 4 ranks, and for each rank the rates of updates on the host and on the device, of
+// both directions of the link, and of its port. For each machine also: ZeRO 1 to 3, the time of updates, a limit on the
+// norm, and the room of the device. The real sharded_model trains on throttled_arena: real threads, real bytes.
+// Compute, copies, collectives and updates take the time of the rates, by the clocks of the agents. split_updates does
+// not get the rates of the machine.
 //
-// Behind the steps that measure, the held split and both extremes run in turn, three rounds in one process, each behind
+// After the steps that measure, the held split and both extremes run in turn, three rounds in one process, each after
 // steps that settle. A machine's ratio is the median over the rounds of the held split over the better extreme. Where
 // the held split is an extreme, it is the same program as that extreme, which has run in the round already: its time is
-// that of the extreme. The second run, over the first, is printed as the noise of the machine.
+// that of the extreme. The ratio of the second run to the first is printed as the noise of the machine.
 //
 //   measured_split_bench [first seed] [machines]
 #include "../transfer/planning_figures.hpp"
@@ -37,7 +37,7 @@ using namespace out_of_core;
 
 constexpr double compute_seconds = 0.06;  // of a step, forward and backward
 constexpr int rounds = 3;
-constexpr int settling = 6;  // steps behind a change of the split
+constexpr int settling = 6;  // steps after a change of the split
 constexpr int measured_steps = 4;
 
 /// The rates of one rank, and its port.
@@ -49,7 +49,7 @@ struct rank_rates {
   double port = 0;
 };
 
-/// A training on a machine that was drawn.
+/// A training on a random machine.
 struct machine {
   std::uint64_t seed = 0;
   std::uint32_t ranks = 1;
@@ -57,7 +57,7 @@ struct machine {
   bool is_late = false;
   bool clips = false;
   std::uint32_t tensors = 0;
-  std::uint32_t more_frames = 0;  ///< of the device, beside the least
+  std::uint32_t more_frames = 0;  ///< frames of the device above the least number
   std::vector<rank_rates> of_rank;
 
   [[nodiscard]] cm::bytes unit() const { return least_share * ranks; }
@@ -77,7 +77,7 @@ machine draw_machine(std::uint64_t seed)
   it.clips = dice.one_in(2);
   it.tensors = dice.between(16, 32);
   it.more_frames = dice.between(8, 40);
-  // from `least` to `most` times the compute, evenly by the logarithm
+  // from `least` to `most` times the compute, uniform in the logarithm
   const auto times = [&](double least, double most) {
     return least * std::pow(most / least, dice.between(0, 1000) / 1000.0) * compute_seconds;
   };
@@ -93,7 +93,7 @@ machine draw_machine(std::uint64_t seed)
   return it;
 }
 
-/// Runs kernels on the agent; an update takes as long as its parameters at a rate.
+/// Runs kernels on the agent; an update takes the time of its parameters at a rate.
 class throttled_launcher {
  public:
   explicit throttled_launcher(double parameters_per_second) : nanoseconds_{1e9 / parameters_per_second} {}
@@ -116,7 +116,7 @@ class throttled_launcher {
   double nanoseconds_;  // of a parameter
 };
 
-/// One rank's training without activations: weights alone are moved and updated.
+/// One rank's training without activations: only weights are moved and updated.
 class rank_of_machine {
  public:
   using end_type = support::throttled_ranks<cm::collective::local_threads>;
@@ -192,7 +192,7 @@ class rank_of_machine {
  private:
   static constexpr cm::agent compute = cm::agent::compute;
 
-  /// Behind all that compute was given.
+  /// The time after all enqueued compute.
   [[nodiscard]] support::throttled_arena::moment clock()
   {
     memory_.wait(cm::agent::host, memory_.record(compute));
@@ -231,7 +231,7 @@ struct throttled_machine {
   rank_of_machine rank;
 };
 
-/// Seconds of a step, the slowest rank's.
+/// Seconds of a step of the slowest rank.
 struct round_of_three {
   double held = 0;
   double host = 0;
@@ -242,7 +242,7 @@ struct measured_machine {
   std::vector<cm::transfer::update_rates> rates;
   std::array<round_of_three, rounds> all{};
   std::vector<double> ratios;  ///< of each round, sorted: the held split over the better extreme
-  std::vector<double> noise;   ///< of each round, sorted: an extreme that is held over another run of it
+  std::vector<double> noise;   ///< of each round, sorted: a held extreme over another run of the same extreme
 
   [[nodiscard]] bool is_extreme() const { return split.device_share == 0 || split.device_share == 1; }
 };
@@ -359,7 +359,7 @@ int main(int count, char** arguments)
 {
   const std::uint64_t first = count > 1 ? std::strtoull(arguments[1], nullptr, 10) : 1;
   const std::uint64_t machines = count > 2 ? std::strtoull(arguments[2], nullptr, 10) : 20;
-  if (machines == 0) return 1;  // nothing was shown
+  if (machines == 0) return 1;  // nothing was measured
   worst_of mixed, extremes, again;
   for (std::uint64_t seed = first; seed < first + machines; ++seed) {
     const machine it = draw_machine(seed);

@@ -1,20 +1,21 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Are ways to train out of core as fast on four nodes as planned, beside each other?
+# Are ways to train out of core as fast on four nodes as planned, relative to each other?
 #   sh bench/out_of_core/order_on_nodes.sh FOLDER_OF_PROGRAMS [ROUNDS]
 # The nodes are those of tests/support/four_nodes.sh: network namespaces, whose ports and processors are limited. gpt trains
-# over MPI with ZeRO 1, 2 and 3, each with updates at once, late and early and activations by karma; with updates at once also
-# without anything that is gathered ahead, with all activations swapped, and with all recomputed. Each rank has a quarter of
-# the device memory that it needs.
+# over MPI with ZeRO 1, 2 and 3, each with updates at once, late and early and activations by karma; with updates at
+# once also without prefetching, with all activations swapped, and with all recomputed. Each rank has a quarter of the
+# device memory that it needs.
 #
-# A plan is the same program in virtual time, `gpt --forecast`. It knows the links as probe_links measures them on the nodes,
-# and the rate of the passes of a rank that trains alone on a node. Nothing of a training over ranks goes into it.
+# A plan is the same program in virtual time, `gpt --forecast`. It uses the links that probe_links measures on the
+# nodes, and the rate of the passes of a rank that trains alone on a node. No measurement of a training over ranks
+# enters it.
 #
-# All trainings run once in each of the rounds (3), in another order in each of them. A step of a training is the median of
-# its steps from the fourth on. Two trainings of a model differ where one of them is slower by more than 3 % in every round.
-# Then it has to be planned as the slower one. The script fails unless that is so for all of these pairs, and if losses of one
-# model differ in any digit. It prints each pair that is not as planned, and how many pairs are if 3 % of the median of the
-# rounds are enough.
+# All trainings run once in each of the rounds (3), in another order in each round. A step of a training is the median
+# of its steps from the fourth on. Two trainings of a model differ where one of them is slower by more than 3 % in every
+# round. Then the plan has to predict the same order. The script fails unless the order of all of these pairs is as
+# planned, and if losses of one model differ in any digit. It prints each pair that is not as planned, and the number of
+# pairs that are as planned if 3 % of the median of the rounds are enough.
 set -eu
 programs=$1
 rounds=${2:-3}
@@ -36,7 +37,7 @@ on_nodes() {
   }
   sed 's/.\[K/\n/g' "$folder/said.txt"
 }
-# Of the tokens a second of the steps from the fourth on.
+# The median of the tokens a second of the steps from the fourth on.
 median_rate() {
   sed -n "s#^step \([4-9]\|1[0-5]\)/$steps .* \([0-9]*\) tokens/s .*#\2#p" "$1" | sort -g |
     awk '{ all[NR] = $1 } END { print (all[int((NR + 1) / 2)] + all[int(NR / 2) + 1]) / 2 }'

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // How near does an out-of-core training over ranks come to the least time of its steps, and what does it wait for?
 //
-// 20 jobs of four ranks are drawn by their seeds: 6 to 12 layers, weights and activations of different sizes, rates of
-// links, network and host, activations by karma in a budget below their size, ZeRO 1 to 3, updates at once, late or
-// early, with a limit on the norm or without. The real sharded_model trains on throttled_arena: real threads, real
-// bytes. Compute, copies, collectives and updates take the time of the rates, by the clocks of the agents. The bound is
-// planner::step_bound under the plan of activations, on the device of the job.
+// 20 random jobs of four ranks by seed: 6 to 12 layers, weights and activations of different sizes, rates of links,
+// network and host, activations by karma in a budget below their size, ZeRO 1 to 3, updates at once, late or early,
+// with a limit on the norm or without. The real sharded_model trains on throttled_arena: real threads, real bytes.
+// Compute, copies, collectives and updates take the time of the rates, by the clocks of the agents. The bound is
+// planner::step_bound with the plan of activations, on the device of the job.
 //
-// Each job is trained three times: as it is drawn; without prefetching, with all sums and updates behind the backward
-// pass; with all activations swapped. Of the first one the longest waits are printed, those of compute and those of the
-// caller, who updates. A wait for the caller is a wait for an update, or for something that the caller waited for.
+// Each job is trained three times: as it is drawn; without prefetching, with all sums and updates after the backward
+// pass; with all activations swapped. Of the first training the longest waits are printed, those of compute and those
+// of the caller, who updates. A wait for the caller is a wait for an update, or for the object that the caller waited
+// for.
 //
 //   out_of_core_bench [first seed] [jobs]
 #include "../transfer/planning_figures.hpp"
@@ -48,11 +49,11 @@ std::string text_of(cm::agent it)
     case cm::agent::compute: return "compute";
     case cm::agent::to_device: return "copies up";
     case cm::agent::to_host: return "copies down";
-    default: return "ranks";  // collectives, and sums that join own gradients
+    default: return "ranks";  // collectives, and sums with own gradients
   }
 }
 
-/// Seconds of a step by source, and the longest places.
+/// Seconds of a step by source, and the places of the longest waits.
 void print_waits(const char* who, const std::vector<support::agent_wait>& waits)
 {
   std::map<std::string, double> by_source;
@@ -72,7 +73,7 @@ void print_waits(const char* who, const std::vector<support::agent_wait>& waits)
   std::printf("\n");
 }
 
-/// @param bound   of the variant's plan of activations; 0: it is not known
+/// @param bound   of the variant's plan of activations; 0: it is unknown
 void print(const job& it, const variant& how, const measured& got, double bound)
 {
   const auto busy = [&](cm::bytes moved) {
@@ -114,7 +115,7 @@ void print(const job& it, const cm::activation::activation_plan& plan, cm::bytes
       needs.border_seconds, bound.seconds, name_of(bound.limit), name_of(bound.backward_limit));
 }
 
-/// Steps over that of the job as it is drawn: the least, the median and the most.
+/// The ratio of steps to that of the job as it is drawn: least, median and most.
 void print_gains(const char* over, std::vector<double> all)
 {
   std::ranges::sort(all);
@@ -160,7 +161,7 @@ int main(int count, char** arguments)
     compare(blocking, bound.seconds, over_blocking);
     compare(swaps, 0, over_swaps);
   }
-  if (over_blocking.empty()) return 1;  // nothing was shown
+  if (over_blocking.empty()) return 1;  // nothing was measured
   print_gains("a blocking exchange", over_blocking);
   print_gains("swapping all activations", over_swaps);
   std::printf("the worst step takes %.3f of its bound\n", worst);

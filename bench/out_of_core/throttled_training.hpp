@@ -29,7 +29,7 @@
 
 namespace out_of_core {
 
-/// Adam, whose updates take the host as long as a rate says.
+/// Adam whose updates take time on the host at a given rate.
 class throttled_adam {
  public:
   static constexpr std::string_view name = "throttled_adam";
@@ -72,7 +72,7 @@ using any_transfer =
   return cm::align_up(cm::bytes{14 * it.tensors() * elements_of_tensor / ranks}, frame);
 }
 
-/// How a job is trained.
+/// The settings of a training.
 struct variant {
   const char* name = "";
   any_transfer transfer{cm::transfer::planned{}};
@@ -81,7 +81,7 @@ struct variant {
   cm::activation::activation_plan plan;
 };
 
-/// The work in which a rank began to wait: a run of a layer, or the step behind the last run. As a number,
+/// The work in which a rank began to wait: a run of a layer, or the step after the last run. As a number,
 /// for throttled_arena::note_place.
 struct place_in_step {
   enum class part : std::uint8_t { forward, backward, step };
@@ -144,7 +144,7 @@ class rank_of_job {
     auto iteration = model_.iteration();
     network_.run(iteration, {.step = number});
     memory_.note_place(place_in_step{}.number());
-    // a step that skips what is not finite needs all gradients before the first update, as a limit on the norm does
+    // as with a limit on the norm, a step that skips infinities and NaN needs all gradients before the first update
     const cm::optimizer::step_options options{
         .learning_rate = 1e-3F, .clip = {.norm = job_.clips ? 1e6F : 0.0F}, .skip_nonfinite = job_.clips};
     switch (how_.when) {
@@ -295,7 +295,7 @@ struct throttled_rank {
   rank_of_job rank;
 };
 
-/// The least device of a job, as a rehearsal of one rank finds it.
+/// The least device of a job, by a rehearsal of one rank.
 [[nodiscard]] inline cm::memory_requirement needed_by(const job& it, const variant& how)
 {
   cm::memory_requirement need;

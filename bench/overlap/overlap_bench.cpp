@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much of the copying of a real training step does a plan hide behind the computing?
+// Which part of the copying of a real training step does a plan hide behind the computing?
 //
 // The GPT of the example, 12 layers of width 128, eight micro-batches, on a throttled_arena: real bytes, copied by two
-// threads, with kernels and updates on the calling thread. The device holds all that a step needs, states included, or
-// 1/2, 1/4 or 1/8 of it. Updates run on the device or on the host, at once or late. Early updates would be the same as
-// those at once here: the calling thread computes, so every gradient is there when the step begins. At each capacity
-// below 1 the rate of both links is chosen so that the busier one is busy for 0.8 of the time that a step computes,
-// with the bytes that the run without prefetching copies.
+// threads, with kernels and updates on the calling thread. The device holds all bytes that a step needs, states
+// included, or 1/2, 1/4 or 1/8 of them. Updates run on the device or on the host, at once or late. Early updates would
+// be the same as those at once here: the calling thread computes, so every gradient is complete when the step begins.
+// At each capacity below 1 the rate of both links is chosen so that the busier one is busy for 0.8 of the time that a
+// step computes, with the bytes that the run without prefetching copies.
 //
-// The bound takes nothing from a run with copies. It begins with the time of a step that has everything on the device,
-// with the same kind of updates. Some bytes have to cross a link inside a part of the step, its window. Where they take
-// longer than the window, the step takes the difference longer:
+// The bound uses no measurement of a run with copies. It begins with the time of a step that has everything on the
+// device, with the same kind of updates. Some bytes have to cross a link inside a part of the step, their window. Where
+// they take longer than the window, the step takes the difference longer:
 // - Updates on the device need every weight, gradient and state there, 16 B a parameter, between the last gradient and
 //   the last update. At the last gradient the device holds as many of these bytes as it has room for. Late updates end
 //   with the first forward pass.
 // - Updates on the host send the gradients down, 4 B a parameter, between the begin of the last backward pass and the
 //   last update. The weights come up, 4 B, between the last gradient and the end of the first forward pass.
-// What passes load and write back beside is not counted. The rows of one place and capacity are judged by the kind of
-// updates whose planned step takes least.
+// Other loads and write-backs of the passes are not counted. The rows of one place and capacity are judged by the kind
+// of updates whose planned step takes least.
 //
-// Time is the processor time of the calling thread, and what it waited for deadlines: other programs that take the
-// processor do not count. What is left of noise is cache and memory bandwidth that others use. It makes the medians of
-// runs that copy nothing differ by some percent. Each row says which part of its time is the processor's: noise makes
-// rows differ in that part, and plans make them differ in their waits. Wake-ups of threads are not in this time. The
-// four runs take turns, step by step, and the clock of each stands still while another one runs.
+// Time is the processor time of the calling thread and its waits for deadlines: other programs that take the processor
+// do not count. The remaining noise comes from cache and memory bandwidth that others use. It makes the medians of runs
+// that copy nothing differ by some percent. Each row shows the processor's part of its time: noise makes rows differ in
+// that part, and plans make them differ in their waits. Wake-ups of threads are not in this time. The four runs take
+// turns, step by step, and the clock of each stands still while another one runs.
 #include "../transfer/planning_figures.hpp"
 #include "model.hpp"
 #include "text.hpp"
@@ -58,7 +58,7 @@ constexpr gpt::extents model_size{
     .layers = 12, .width = 128, .heads = 4, .context = 32, .batch = 1, .micro_batches = 8};
 constexpr cm::bytes boundless{std::uint64_t{1} << 50};
 
-/// What all trainings share.
+/// The objects that all trainings share.
 struct setup {
   gpt::training_text text = gpt::default_text();
   cm::optimizer::thread_pool workers{1};
@@ -108,14 +108,14 @@ class paced_training {
     take(number_++);
     memory_.stop_clock();
   }
-  /// The loss of the last step, with nothing left that waits.
+  /// The loss of the last step, after all waits.
   [[nodiscard]] float end()
   {
     late_.finish();
     return loss_;
   }
   void take_rates(double up, double down) { memory_.take_costs(support::links_alone(up, down)); }
-  /// Measures from here on.
+  /// Starts the measurement.
   void begin()
   {
     seconds_.clear();
@@ -127,12 +127,12 @@ class paced_training {
     return {middle(&step_seconds::whole), middle(&step_seconds::forward), middle(&step_seconds::backward),
             middle(&step_seconds::update), middle(&step_seconds::waited)};
   }
-  /// Copied by a step since `begin`, on average.
+  /// Bytes copied by a step since `begin`, on average.
   [[nodiscard]] double bytes_up() const { return per_step(moved().loaded); }
   [[nodiscard]] double bytes_down() const { return per_step(moved().written_back); }
 
  private:
-  /// An iteration that looks at the clock where passes begin.
+  /// An iteration that reads the clock where passes begin.
   template <class Iteration>
   struct timed_passes {
     Iteration& inner;
@@ -205,11 +205,11 @@ double bound_of(place where, moment when, const step_seconds& uncapped, cm::byte
                   with(uncapped.update + uncapped.forward, 4 * parameters));
 }
 
-/// What one kind of updates came to at one capacity.
+/// The result of one kind of updates at one capacity.
 struct outcome {
   double seconds = std::numeric_limits<double>::infinity();  ///< of a planned step
   double over_bound = 0;
-  double gain = std::numeric_limits<double>::infinity();  ///< of planned, of what no_prefetch loses
+  double gain = std::numeric_limits<double>::infinity();  ///< of planned, as a part of the loss of no_prefetch
 };
 
 void print(const char* name, const paced_training& run, double bound)
@@ -240,7 +240,7 @@ outcome measure(setup& with, const cm::memory_requirement& need, place where, mo
   for (paced_training* it : runs) it->fill();
   in_turns(warm_up);
   for (paced_training* it : runs) it->begin();
-  in_turns(steps);  // links cost nothing: says how long a step computes, and what it moves
+  in_turns(steps);  // links are free: measures the computing and the bytes of a step
   const double busier = std::max(on_demand.bytes_up(), on_demand.bytes_down());
   const double rate = busier > 0 ? busier / (copying_over_compute * uncapped.median().whole) : unthrottled;
   for (paced_training* it : {&on_demand, &ahead, &planned}) it->take_rates(rate, rate);

@@ -47,7 +47,7 @@ def gemini(source):
     if source is None or not (source / "colossalai/zero/gemini/chunk/manager.py").exists():
         return None, "its source is not there (--colossalai FOLDER, see the head of this file)"
     for name in ("colossalai", "colossalai.zero", "colossalai.zero.gemini", "colossalai.zero.gemini.chunk"):
-        package = types.ModuleType(name)  # without what the package itself imports
+        package = types.ModuleType(name)  # without the imports of the package itself
         package.__path__ = [str(source / name.replace(".", "/"))]
         sys.modules[name] = package
     for name, function in (("colossalai.utils", "free_storage"), ("colossalai.quantization.fp8", "all_gather_fp8")):
@@ -70,7 +70,7 @@ def gemini_accesses(module, tensors, elements, passes, rounds):
     for it in all_tensors:
         manager.register_tensor(it, "fp16_param", 1, dist.group.WORLD)
     manager.close_all_groups()
-    manager.accessed_chunks.update(manager.get_chunks(all_tensors))  # its first access wants a GPU
+    manager.accessed_chunks.update(manager.get_chunks(all_tensors))  # its first access needs a GPU
     best = float("inf")
     for _ in range(rounds):
         begin = time.perf_counter()

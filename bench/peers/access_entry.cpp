@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our accesses behind a plain function, for access.py.
+// chunkmem's accesses as a plain function, for access.py.
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
 
@@ -12,8 +12,8 @@ namespace cm = chunkmem;
 
 extern "C" {
 
-/// Acquires and releases each tensor of a model that is resident, `passes` times in each of `iterations`.
-/// @return   of the fastest iteration, for each access [ns]
+/// Acquires and releases each tensor of a resident model, `passes` times in each of `iterations`.
+/// @return   time of each access in the fastest iteration [ns]
 double peer_accesses(std::uint32_t tensors, std::uint64_t elements, std::uint32_t passes, std::uint32_t iterations)
 {
   const cm::bytes room{tensors * elements * 8};

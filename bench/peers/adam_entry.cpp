@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our updates behind plain functions, for adam.py: it runs them beside other libraries on the same arrays.
+// chunkmem's updates as plain functions, for adam.py, which compares them with other libraries on the same arrays.
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/element_pass.hpp>
 #include <chunkmem/optimizer/thread_pool.hpp>
@@ -25,7 +25,7 @@ template <class Element>
   for (std::size_t index = 0; index < count; ++index) values[index] = static_cast<Element>(values[index] * factor);
 }
 
-/// As the library's own loop for a value without a master, but rounded to nearest.
+/// The library's own loop for a value without a master, but rounded to nearest.
 template <cm::dtype State>
 struct nearest_types : opt::detail::usual_types<cm::dtype::bfloat16, false, State> {
   static constexpr bool rounds_value(const auto&) noexcept { return false; }
@@ -36,7 +36,7 @@ struct nearest_types : opt::detail::usual_types<cm::dtype::bfloat16, false, Stat
   }
 };
 
-/// By 64 sums, so that no sum waits for the one before.
+/// By 64 sums, so that no sum waits for the previous one.
 template <class Element>
 [[gnu::target("avx2"), gnu::optimize("O3")]] Element sum(const Element* values, std::size_t count) noexcept
 {
@@ -53,7 +53,7 @@ template <class Element>
 
 extern "C" {
 
-/// What one update works on. Types: 0 float32, 1 bfloat16, 2 float16. No master: null.
+/// The arrays of one update. Types: 0 float32, 1 bfloat16, 2 float16. No master: null.
 struct peer_arrays {
   void* value;
   void* gradient;
@@ -70,8 +70,8 @@ void* peer_pool(unsigned threads)
   return new opt::thread_pool{threads};
 }
 
-/// One step of AdamW. Without a master a value of 16 bits is rounded by random bits, or to nearest.
-/// @param with_avx2   by the loops for AVX2, also where the processor has more
+/// One step of AdamW. Without a master a value of 16 bits is rounded stochastically, or to nearest.
+/// @param with_avx2   use the loops for AVX2, also where the processor has more
 void peer_adam(void* pool, const peer_arrays* all, std::uint32_t step, bool rounds_to_nearest, bool with_avx2)
 {
   constexpr cm::dtype types[] = {cm::dtype::float32, cm::dtype::bfloat16, cm::dtype::float16};
@@ -114,7 +114,7 @@ void peer_adam(void* pool, const peer_arrays* all, std::uint32_t step, bool roun
   });
 }
 
-/// Reads and writes the same bytes in place, one multiplication for each number; a gradient of its own is read alone.
+/// Reads and writes the same bytes in place, one multiplication for each number; a separate gradient is only read.
 void peer_touch(void* pool, const peer_arrays* all, std::uint16_t* sink)
 {
   const std::uint64_t parts = (all->elements + grain - 1) / grain;

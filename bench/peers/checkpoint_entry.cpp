@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our saves and loads behind plain functions, for checkpoint.py: it runs them beside other libraries.
+// chunkmem's saves and loads as plain functions, for checkpoint.py, which compares them with other libraries.
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/checkpoint/load.hpp>
 #include <chunkmem/checkpoint/save.hpp>
@@ -25,7 +25,7 @@ using namespace cm::literals;
 
 namespace {
 
-/// A folder that counts the bytes that are read, and may leave syncs out: other writers make none.
+/// A folder that counts the bytes that are read, and may leave out syncs, since other writers make none.
 class measured_folder {
  public:
   class writer {

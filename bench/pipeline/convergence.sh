@@ -5,7 +5,7 @@
 # A GPT of width 64 trains in four stages with eight micro-batches of two rows, 600 steps for each rate and seed. Schedules
 # with a flush have the same losses, bit for bit, so one of them trains for all. A loss is the mean of 20 steps.
 # The time of a step is that of the simulated schedule, in which F, B and W take 1 each and transfers none.
-# Nothing is judged: 2bw has the bits of SGD that is one update late, which tests compare.
+# No bound: 2bw has the bits of SGD that is one update late, which tests compare.
 set -eu
 programs=$1
 folder=$(mktemp -d)

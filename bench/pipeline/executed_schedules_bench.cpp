@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far is a step of a pipeline from the time that the simulator gives it? Does it compute the same bits as one
+// How far is a step of a pipeline from the time that the simulator predicts? Does it compute the same bits as one
 // device? What does a pipeline without flush gain?
 //
 // Stages are threads. Runs and transfers sleep, so two cores are enough for any number of stages. Fifty random
-// schedules with random times of every part and link, as many as the argument says. Then 2BW and 1F1B of three shapes
+// schedules with random times of every part and link, or the number in the argument. Then 2BW and 1F1B of three shapes
 // over twelve batches, without a norm and with one. Then every shape and optimizer for the bits, without sleep.
 #include "../transfer/planning_figures.hpp"
 
@@ -54,7 +54,7 @@ void sleep(double seconds)
   std::this_thread::sleep_for(std::chrono::duration<double>{seconds});
 }
 
-/// Sleeps as long as its costs say.
+/// Sleeps for the time of its costs.
 struct sleeping_stage {
   const pipeline_costs& costs;
 
@@ -69,7 +69,7 @@ struct sleeping_stage {
 };
 
 /// The same with arithmetic, weights in a manager, and steps that clip by the norm of all stages. The device has room
-/// for two chunks of seven: masters, states, versions and gradients come from the host and go back.
+/// for two chunks of seven: masters, states, versions and gradients are loaded from the host and written back.
 class clipping_stage
     : public support::stage_of_layers<support::managed_weights<bf16, optimizer::adam, collective::local_threads>> {
  public:
@@ -100,7 +100,7 @@ class clipping_stage
 };
 
 /// @param make   `make(place)`: the arithmetic of a stage
-/// @return   from the common begin of all stages until the last one has ended [s]
+/// @return   time from the common begin of all stages to the end of the last one [s]
 template <class Make>
 double execute(const schedule& plan, const pipeline_costs& costs, Make make)
 {
@@ -140,7 +140,7 @@ double execute_with_norm(const schedule& plan, const pipeline_costs& costs)
   return execute(plan, costs, [&](thread_stages::place& here) { return clipping_stage{plan, here, costs}; });
 }
 
-/// Every link is a wire of its own that is busy until the bytes are there, as an agent that sleeps is.
+/// Every link is a wire of its own that is busy until the bytes have arrived, as an agent that sleeps is.
 pipeline_costs costs_of(const schedule& plan, const pass_seconds& seconds)
 {
   pipeline_costs costs = uniform_costs(plan, seconds);
@@ -165,7 +165,7 @@ schedule roll_schedule(support::dice& dice, const pipeline_shape& shape)
   }
 }
 
-/// Times differ from part to part and from link to link, and from the times that the schedule was made with.
+/// Times differ from part to part and from link to link, and from the times of the generated schedule.
 pipeline_costs roll_costs(support::dice& dice, const schedule& plan, const pass_seconds& seconds)
 {
   const auto vary = [&] { return dice.between(70, 130) / 100.0; };
@@ -237,8 +237,8 @@ double worst_gain_over_formula()
   return worst;
 }
 
-/// The same where every step clips by the norm of all stages. With updates for all stages no stage waits; with updates
-/// right behind their batches, which are printed, each batch waits as with a flush.
+/// The same where every step clips by the norm of all stages. If all stages agree on updates later, no stage waits;
+/// with updates right after their batches, which are printed, each batch waits as with a flush.
 double worst_gain_with_norm()
 {
   constexpr std::uint32_t batches = 12;
@@ -331,7 +331,7 @@ std::vector<schedule> synchronous_plans()
 
 namespace {
 
-/// The most bytes by which a stage of 200 random schedules took more or less than `executor_memory` says.
+/// The largest difference, in bytes, between a stage of 200 random schedules and `executor_memory`.
 std::uint64_t worst_memory_error()
 {
   std::uint64_t worst = 0;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// 2BW whose updates run on the CPU, in the slack, with states on the host: what does it gain over a flush, GPipe, and
-// stages that take turns?
+// 2BW with updates on the CPU, in the slack, and states on the host: what does it gain over a flush, GPipe, and stages
+// that take turns?
 //
 // Stages are threads, each with a manager whose device has room for three chunks of seven. Runs are enqueued on an
-// agent and sleep, as kernels of a GPU do. Updates clip by the norm of all stages, work on the calling thread, and
-// sleep as long as two pairs of runs. Links are throttled.
+// agent and sleep, like kernels of a GPU. Updates clip by the norm of all stages, run on the calling thread, and sleep
+// for the time of two pairs of runs. Links are throttled.
 #include "../transfer/planning_figures.hpp"
 
 #include <chunkmem/backend/host_arena.hpp>
@@ -151,7 +151,7 @@ class offloading_stage {
   tensor<bf16> weight_{};
   optimizer::adam adam_{{}, {.masters = true}};
   std::unique_ptr<iteration_type> scope_;
-  bool is_complete_ = false;  // gradients of a batch, which the stages have not begun to talk of
+  bool is_complete_ = false;  // gradients of a batch on which the stages have not begun to agree
 };
 
 pipeline_costs costs_of(const schedule& plan, double update_seconds)
@@ -173,8 +173,8 @@ struct executed {
   std::uint64_t evictions = 0;  ///< of the stage with the fewest
 };
 
-/// From the common begin of all stages until the last one has ended.
-/// @param updates_every   versions that count as a batch: other updates take no time
+/// Time from the common begin of all stages to the end of the last one.
+/// @param updates_every   only every so many versions take the time of an update
 executed execute(const schedule& plan, double update_seconds, std::uint32_t updates_every = 1)
 {
   using end_type = support::throttled_end<collective::local_threads>;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Does the simulator of pipelines give the bubble rates that the zero bubble paper printed? Do searched orders idle
-// longer than those of the paper's own heuristic, with 4 to 48 stages? Does the check of schedules find planted
-// faults, and accept schedules that run? How many steps does the simulator take in a second?
+// Does the simulator of pipelines give the bubble rates of the zero bubble paper? Do searched orders idle longer than
+// those of the paper's own heuristic, with 4 to 48 stages? Does the check of schedules find planted faults, and accept
+// schedules that run? How many steps does the simulator take in a second?
 //
 // Six rows of the paper's tables with six schedules each. 20 rates of the released heuristic. Then random schedules,
-// each of them as it is and with each planted fault that it has a place for: as many as the argument says, or
-// 100,000. Then long schedules of 16 stages, on links that share wires and on links that do not: the slowest counts,
-// in steps of lists, sends and receives included.
+// each of them unchanged and with each possible planted fault: as many as the argument says, or 100,000. Then long
+// schedules of 16 stages, on links that share wires and on links that do not: the slowest counts, in steps of lists,
+// sends and receives included.
 #include "../transfer/planning_figures.hpp"
 
 #include <chunkmem/pipeline/find_fault.hpp>

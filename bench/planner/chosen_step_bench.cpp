@@ -3,16 +3,16 @@
 //
 // A representative rank of each machine trains GPTs of 1B to 175B parameters on virtual clocks, by the manager and the
 // optimizer steps themselves: micro-batches of 1, 4 and 16, with a global norm and without one. plan_memory chooses
-// chunk size, share of updates and room for gathered groups. The bound is planner::step_bound, which takes nothing from
+// chunk size, share of updates and room for gathered groups. The bound is planner::step_bound, which uses no result of
 // a run. No case is left out of the median and of the percentile; a case that does not fit is listed with the reason.
 //
-// Two checks beside it. No step may be faster than its own bytes of links and of host memory, its products or its
+// Two further checks. No step may be faster than its own bytes of links and of host memory, its products or its
 // collectives. And each neighbour of the chosen point is simulated: one chunk of the share more or less, one gathered
 // group of room more or less, the next sizes of chunks.
 //
 //   chosen_step_bench [letters of "machine model"]
 //
-// No figures come from a part.
+// A part of the cases makes no figure.
 #include "../transfer/planning_figures.hpp"
 
 #include <chunkmem/planner/plan_memory.hpp>
@@ -46,7 +46,7 @@ struct question {
   planner::rank_settings settings;
 };
 
-/// All whose "machine model" contains these letters.
+/// All cases whose "machine model" contains these letters.
 std::vector<question> questions(const std::string& only)
 {
   std::vector<std::filesystem::path> files;
@@ -82,7 +82,7 @@ planner::training_forecast simulate(const question& it, const planner::plan_poin
   return planner::forecast_training(it.shape, it.setup, it.share, settings);
 }
 
-/// Seconds that the bytes of a step take alone, on each resource of the machine's file; the greatest.
+/// Seconds of the bytes of a step alone, on each resource of the machine's file; the greatest.
 double physics(const question& it, const planner::training_forecast& found)
 {
   const auto& rates = it.share.rates;
@@ -95,7 +95,7 @@ double physics(const question& it, const planner::training_forecast& found)
   return std::max({up, down, memory, static_cast<double>(std::max(step.computing, step.collecting)) * 1e-9});
 }
 
-/// How much faster the fastest neighbour is [%].
+/// By how much the fastest neighbour is faster [%].
 double neighbours(const question& it, const planner::memory_plan_choice& chosen)
 {
   const std::uint64_t chunk = chosen.plan.chunk_bytes.count() / 2;
@@ -178,7 +178,7 @@ int main(int count, char** arguments)
     ask(it, seen);
     std::fflush(stdout);
   }
-  if (seen.ratios.empty()) return 1;  // nothing was shown
+  if (seen.ratios.empty()) return 1;  // nothing was measured
   std::ranges::sort(seen.ratios);
   const auto at = [&](double part) {
     return seen.ratios[static_cast<std::size_t>(part * static_cast<double>(seen.ratios.size() - 1))];

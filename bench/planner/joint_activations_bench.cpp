@@ -2,16 +2,17 @@
 // What does a plan of activations gain in the one budget of weights, states and activations?
 //
 // A representative rank of each machine trains a transformer on virtual clocks, by the manager itself. Two ways are
-// compared: every layer keeps its input on the device and runs forward again, as activation::recompute_all has it; and
-// the choice of planner::plan_activations. Both have the same chunks, and the same share of updates on the device: the
-// least one for which the host has room, and some more. A size fits the choice if each layer computed again fits, with
-// inputs that may move to the host or inputs that stay: the choice tries both. For micro-batches of 4 and 16 the most
-// layers that fit; for the published number of layers, or 60 % of the most layers, the largest micro-batch that fits;
-// at the largest micro-batch of the first kind, and at a quarter of it, both steps and the bound of all decisions.
+// compared: every layer keeps its input on the device and runs forward again, as in activation::recompute_all; and the
+// choice of planner::plan_activations. Both have the same chunks, and the same share of updates on the device: the
+// least one for which the host has room, and some more. A size fits the choice if it fits with each layer recomputed,
+// with inputs that may move to the host or with inputs that stay: the choice tries both. Measured are, for
+// micro-batches of 4 and 16, the most layers that fit; for the published number of layers, or 60 % of the most layers,
+// the largest micro-batch that fits; at the largest micro-batch of the first kind, and at a quarter of it, both steps
+// and the bound of all decisions.
 //
 //   joint_activations_bench [letters of a machine]
 //
-// No figures come from a part.
+// A part of the cases makes no figure.
 #include "../transfer/planning_figures.hpp"
 
 #include <chunkmem/planner/joint_step_bound.hpp>
@@ -84,7 +85,7 @@ rank_settings settings_of(const job& what, double margin)
 }
 constexpr double margins[] = {0.02, 0.15};
 
-/// The step with each layer computed again; the fastest of the margins. @param moves   the inputs may move to the host
+/// The step with each layer recomputed; the fastest of the margins. @param moves   the inputs may move to the host
 std::optional<double> recomputed_step(const job& what, bool moves = false)
 {
   std::optional<double> best;
@@ -95,7 +96,7 @@ std::optional<double> recomputed_step(const job& what, bool moves = false)
   }
   return best;
 }
-/// The same of plan_activations. @param only_fits   any step will do
+/// The same with plan_activations. @param only_fits   the first plan that fits is enough
 std::optional<double> planned_step(const job& what, bool only_fits)
 {
   std::optional<double> best;

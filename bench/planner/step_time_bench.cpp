@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far from the least time that its own decisions allow is a step of the planned engine?
+// How far is a step of the planned engine from the least time that its own decisions allow?
 //
 // A representative rank of each machine trains GPTs of 1B to 175B parameters on virtual clocks, by the manager and the
 // optimizer steps themselves: micro-batches of 1, 4 and 16, with a global norm and without one, at least 40 own 16-bit
-// chunks. What does not fit the host is updated on the device. Beside the step: busy times, and T_reach, the bound
+// chunks. States that do not fit the host are updated on the device. Also printed: busy times, and T_reach, the bound
 // below every order of the same copies and updates, with the chain of constraints that makes it longer than the busiest
-// part. T_reach is made from the decisions of the step: what stays, what moves, what the host updates. A bad decision
-// makes it longer. chosen_step_bench has the bound that takes nothing from a run.
+// part. T_reach follows from the decisions of the step: the chunks that stay, those that move, the updates of the host.
+// A bad decision makes it longer. chosen_step_bench has the bound that uses no result of a run.
 //
 //   step_time_bench [letters of "machine model"]
 //
-// No figures come from a part.
+// A part of the cases makes no figure.
 #include "../step_bound/least_step.hpp"
 #include "../transfer/planning_figures.hpp"
 
@@ -81,11 +81,11 @@ answer ask(const question& it)
   const bool is_tight = states > capacity[cm::tier::host];
   const double least =
       1.0 - static_cast<double>(capacity[cm::tier::host].count()) / static_cast<double>(states.count());
-  // a twentieth more: a host without a spare frame leaves no choice when copies start
+  // a twentieth more: a host without a spare frame leaves no choice of when copies start
   return ask_least(it, settings, is_tight ? least + 0.05 : 0.0);
 }
 
-/// Links of one kind that follow each other are one.
+/// Consecutive links of one kind are merged.
 std::string words_of(const std::vector<step_bound::chain_link>& chain)
 {
   constexpr const char* names[] = {"compute", "loads", "updates", "write-backs", "room for loads", "room for leaving"};
@@ -118,7 +118,7 @@ void print(const question& what, const answer& it)
   std::fflush(stdout);
 }
 
-/// All whose "machine model" contains these letters.
+/// All cases whose "machine model" contains these letters.
 std::vector<question> questions(const std::string& only)
 {
   std::vector<std::filesystem::path> files;
@@ -155,7 +155,7 @@ int main(int count, char** arguments)
     print(it, given);
   }
   std::printf("%d cases, of which %d fit; the worst is %.3f\n", static_cast<int>(all.size()), cases, worst);
-  if (cases == 0) return 1;  // nothing was shown
+  if (cases == 0) return 1;  // nothing was measured
   if (count > 1) return 0;   // some cases make no figure
   return transfer_bench::write_figures(
       "step_time_bench", {{"transfer.step_over_bound_of_its_decisions_worst", worst, "ratio", "<=", bound}});

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// How does a step over 1 to 1,024 ranks compare with the least time it could take, and with how others exchange chunks?
+// How does a step over 1 to 1,024 ranks compare with the least possible time, and with other ways to exchange chunks?
 //
 // A representative rank of DGX A100-80 nodes trains GPTs of 10B and 175B parameters on virtual clocks, by the manager
-// and the optimizer steps themselves; collectives have the prices of collective::network_costs, by node, with NCCL's
-// latencies. Every rank has an eighth of a node's host, whatever their number, and the same micro-batch: weak scaling.
+// and the optimizer steps themselves; collectives have the costs of collective::network_costs, by node, with NCCL's
+// latencies. Every rank has an eighth of a node's host and the same micro-batch, for any number of ranks: weak scaling.
 //
-// First table: the step of the plan that plan_memory chooses over planner::step_bound, which takes nothing from a run,
-// at 8, 64 and 1,024 ranks, under `sharded`, for micro-batches of 1, 4 and 16, with and without a global norm, for two
+// First table: the step of the plan that plan_memory chooses over planner::step_bound, which uses no result of a run,
+// at 8, 64 and 1,024 ranks, with `sharded`, for micro-batches of 1, 4 and 16, with and without a global norm, for two
 // networks. All cases that fit count.
 //
 // Second table: seconds for a step, by scheme, all with the same manager, eviction and planned transfers. Broadcasts
-// have the network of all devices of a node. The last three have the means of their schemes: each rank owns a share of
-// every chunk, where theirs owns every so-many-th.
+// use the network of all devices of a node. For the last three schemes chunks are shared in another way than in the
+// originals: here each rank owns a shard of every chunk, there whole chunks in turn.
 //   sharded   48, 96 or 192 groups, gathered ahead into room for 4, 8 or 16: the fastest of these
 //   groups    PatrickStar: a chunk for the largest matrix, as many in a group as ranks, gathered when it is used, room
 //             for one
@@ -56,7 +56,7 @@ struct question {
   double network = dgx_network;
   scheme how = scheme::sharded;
   std::uint64_t groups = 48;  ///< of the model, under `sharded`
-  std::uint32_t units = 4;    ///< of them, that there is room for
+  std::uint32_t units = 4;    ///< gathered groups that there is room for
 };
 
 cm::workload::rank_share share_of(const question& it)
@@ -76,10 +76,10 @@ group_times times_of(const question& it, const cm::workload::rank_share& share, 
                      .peer_bytes_per_second = share.rates.peer_bytes_per_second,
                      .network_bytes_per_second = it.network}};
   if (it.how == scheme::alone || it.how == scheme::tensors) {
-    times.how = group_exchange::broadcasts;  // over all devices of a node, as several rings of NCCL go
+    times.how = group_exchange::broadcasts;  // over all devices of a node, like several rings of NCCL
     times.network.network_bytes_per_second = std::min(it.network * share.of_node, share.rates.peer_bytes_per_second);
   }
-  if (it.how == scheme::tensors)  // of a layer: matrices, their biases, two norms of a gain and a bias
+  if (it.how == scheme::tensors)  // of a layer: matrices, their biases, two norms with a gain and a bias each
     for (const std::uint64_t elements : {3 * width * width, width * width, 4 * width * width, 4 * width * width,
                                          3 * width, width, 4 * width, width, width, width, width, width})
       times.pieces.push_back(cm::bytes{2 * elements});
@@ -119,7 +119,7 @@ cm::planner::rank_settings settings_of(const question& it, const cm::workload::r
 
 training_forecast ask(const question& it);
 
-/// Under `sharded` groups and the room for them are ours to choose: the fastest of a few, as a plan would find it.
+/// With `sharded` the groups and their room are free choices: the fastest of a few, as a plan would choose.
 training_forecast ask_best(question it)
 {
   if (it.how != scheme::sharded) return ask(it);
@@ -153,7 +153,7 @@ training_forecast ask(const question& it)
   }
 }
 
-/// A case of the first table, by a name that it keeps: figures of other dates are of the same 24 cases.
+/// A case of the first table, with a fixed name: figures of other dates are of the same 24 cases.
 struct named_case {
   const char* name;
   const char* model;
@@ -246,7 +246,7 @@ int main(int count, char** arguments)
     if (only_ranks != 0 && only_ranks != ranks) continue;
     figures.push_back({"sharding.strict_step_over_bound_" + std::to_string(ranks) + "_ranks", print_ratios(ranks),
                        "ratio", "<=", bound});
-    if (figures.back().value == 0) return 1;  // nothing was shown
+    if (figures.back().value == 0) return 1;  // nothing was measured
   }
   return transfer_bench::write_figures("weak_scaling_bench", figures);
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Is an estimate of a weight gradient from sampled rows off, and how far does it scatter?
+// Is the estimate of a weight gradient from sampled rows biased, and how large is its variance?
 //
-// 100 cases: shapes, ratios, distributions of norms, norms that are exact, old, missing, or there for a half. Each has
-// so many trials that a bias of a hundredth of the gradient along the gradient is 8 deviations of their mean. Means are
-// held against the right value along 16 fixed random directions and along the gradient. Estimates that are wrong go
-// through the same test. Then the mean square of the distance from the gradient, over its closed form.
+// 100 cases: shapes, ratios, distributions of norms, norms that are exact, old, missing, or known for half of the rows.
+// Each case has so many trials that a bias along the gradient of a hundredth of it is 8 deviations of their mean. Means
+// are compared with the right value along 16 fixed random directions and along the gradient. Wrong estimates go through
+// the same test. Then the mean square of the distance from the gradient, over its closed form.
 #include "../transfer/planning_figures.hpp"
 
 #include <support/sampling_study.hpp>
@@ -41,7 +41,7 @@ int write_variances(const char* path)
 
 }  // namespace
 
-/// With the name of a file it writes that file alone.
+/// Given the name of a file, writes only that file.
 int main(int count, char** arguments)
 {
   if (count > 1) return write_variances(arguments[1]);
@@ -62,7 +62,8 @@ int main(int count, char** arguments)
       const auto by = support::row_sampling::divide(one.weights, one.kept);
       const std::vector<double> gram = one.of.gram(), alike(one.of.rows, 1.0);
       const double closed = support::row_sampling::variance_of(by, gram);
-      const auto over = [&](double other) { return other > 0 ? closed / other : 1; };  // 0: all that counts is kept
+      // a variance of 0: every row that counts is kept
+      const auto over = [&](double other) { return other > 0 ? closed / other : 1; };
       const auto plain = [&](const std::vector<double>& weights) {
         const auto alone = support::row_sampling::divide(weights, one.kept, "plain");
         return over(support::row_sampling::independent_variance_of(alone, gram));

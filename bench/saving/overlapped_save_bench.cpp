@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What does a save cost that goes on while a rank trains?
+// What does a save cost that runs while a rank trains?
 //
 // A representative rank of each machine trains GPTs on virtual clocks, by the manager and the optimizer steps
 // themselves, with updates at once and late ones, on the host and on the device. Between two steps a save lends masters
@@ -7,13 +7,13 @@
 // and copies from the device. Updates take their chunks back through the manager's own change_watch. The queue and its
 // threads are those of virtual_queue.hpp.
 //
-// The disk belongs to a node, whose ranks save at the same time. The thread that writes makes checksums of a piece,
-// then writes the piece. The buffer is the memory that a rank's share of the host has beside all chunks. Where the disk
-// takes longer than the products of a step, as many threads copy ahead as finish within the products, and no more than
-// the host's memory feeds.
+// The disk belongs to a node, whose ranks save at the same time. The thread that writes computes the checksum of a
+// piece, then writes the piece. The buffer is the memory of a rank's share of the host that its chunks do not use.
+// Where the disk takes longer than the products of a step, threads copy ahead: as many as finish within the products,
+// and no more than the host's memory feeds.
 //
-// The overhead of a save is all that the steps from its call on take longer, over the steps that it spans. Each save is
-// held against least_overhead.hpp. Every case counts.
+// The overhead of a save is the additional time of the steps from its call on, over the steps that it spans. Each save
+// is compared with least_overhead.hpp. Every case counts.
 #include "../transfer/planning_figures.hpp"
 #include "least_overhead.hpp"
 #include "virtual_queue.hpp"
@@ -49,10 +49,11 @@ constexpr double bound = 5;                  // points
 constexpr double disks[] = {1e9, 3e9, 7e9};  // bytes per second, of a node
 constexpr double sums = 13e9;                // bytes per second: 1 GiB in 0.08 s (NOTES.md, "Saves and loads")
 
-/// When a step without a save changes chunks and updates on the host, one after the other. The next steps do the same.
+/// The times at which a step without a save changes chunks and updates on the host, one after the other. The next steps
+/// do the same.
 class usual_updates {
  public:
-  /// Runs a step and writes them down.
+  /// Runs a step and records the times of its updates.
   template <class Step>
   void note(manager_type& m, Step step)
   {
@@ -70,14 +71,15 @@ class usual_updates {
     end_ = m.backend().now();
     next_ = 0;
   }
-  [[nodiscard]] std::uint64_t lasts() const { return noted_[next_].end - noted_[next_].begin; }  ///< the next one [ns]
-  /// From the end of the last one to the next one [ns].
+  /// Duration of the next update [ns].
+  [[nodiscard]] std::uint64_t lasts() const { return noted_[next_].end - noted_[next_].begin; }
+  /// Time from the end of the last update to the next one [ns].
   [[nodiscard]] std::uint64_t until_next() const
   {
     const std::uint64_t before = next_ > 0 ? noted_[next_ - 1].end : begin_;
     return noted_[next_].begin - before;
   }
-  /// The next one has begun. @return   from its end to the one behind it [ns]
+  /// Called when the next update begins. @return   time from its end to the one after it [ns]
   std::uint64_t go_on()
   {
     const std::uint64_t rest = next_ + 1 < noted_.size() ? 0 : end_ - noted_[next_].end;
@@ -99,7 +101,7 @@ class usual_updates {
 
   manager_type* m_ = nullptr;
   std::vector<update> noted_;
-  std::uint64_t begin_ = 0;  // of that step
+  std::uint64_t begin_ = 0;  // begin of that step
   std::uint64_t end_ = 0;
   std::size_t next_ = 0;
 };
@@ -152,7 +154,7 @@ class virtual_save {
     queue_.promise(size, static_cast<std::uint32_t>(lent_.size() - 1));
   }
 
-  /// Bytes that lay on the device alone.
+  /// Bytes that were only on the device.
   [[nodiscard]] std::uint64_t from_device() const noexcept { return from_device_; }
 
  private:
@@ -214,7 +216,7 @@ class virtual_save {
   std::vector<lent_item> lent_;
   std::vector<std::uint32_t> promised_;  // of lent_
   std::uint64_t from_device_ = 0;
-  std::uint64_t until_next_ = 0;  // update, from the end of the one that runs [ns]
+  std::uint64_t until_next_ = 0;  // the next update, from the end of the current one [ns]
   bool lends_ = false;
 };
 
@@ -237,8 +239,8 @@ struct answer {
   double copied = 0;    ///< [B]
 
   [[nodiscard]] double points() const { return overhead - least.overhead; }
-  /// What the save costs above the least seconds, over the steps of the least save [%]: a save that spans more steps
-  /// does not divide by them.
+  /// The seconds of the save above the least seconds, over the steps of the least save [%]: a save over more steps is
+  /// not divided by them.
   [[nodiscard]] double seconds_above() const
   {
     return 100 * (overhead / 100 * steps - least.overhead / 100 * least.steps) / least.steps;
@@ -312,7 +314,8 @@ class rank {
   {
     return static_cast<double>(compute_clock() - begin) * 1e-9;
   }
-  /// As many as copy within the passes what the disk does not write there, and no more than host memory feeds.
+  /// The number of threads that copy within the passes the bytes that the disk does not write there, and no more than
+  /// host memory feeds.
   [[nodiscard]] std::uint32_t copying_threads_for(const answer& found) const
   {
     const double left = found.its.bytes - found.its.writing * found.passes_seconds;
@@ -321,7 +324,7 @@ class rank {
     const double most = share_.rates.host_memory_bytes_per_second / (2 * copying_.bytes_per_second);
     return static_cast<std::uint32_t>(std::max(1.0, std::floor(std::min(std::ceil(wanted), most))));
   }
-  /// A case whose save is not known yet.
+  /// A case whose save is not simulated yet.
   [[nodiscard]] answer steps_without()
   {
     constexpr int steps = 4;
@@ -342,7 +345,7 @@ class rank {
       if (it.place != cm::memory_location::host) continue;
       const double bytes =
           static_cast<double>(it.nanoseconds) * 1e-9 * share_.rates.host_updates_per_second * kernel::update_bytes;
-      made.its.step_bytes += bytes;  // a norm, of a gradient alone, lasts as long as its bytes too
+      made.its.step_bytes += bytes;  // a norm, which reads only the gradient, also takes the time of its bytes
       if (it.end - it.access_index > 1) made.its.update_bytes += bytes;
     }
     return made;
@@ -356,7 +359,7 @@ class rank {
   bool updates_late_;
   usual_updates usual_;
   std::uint64_t spare_ = 0;
-  cm::agent threads_[2]{};  // that write, and that copy
+  cm::agent threads_[2]{};  // for writing and for copying
 };
 
 std::optional<rank> rank_of(const question& it, double device_update_share, bool late)

@@ -26,15 +26,15 @@ struct save_rates {
 ///
 /// The queue itself blocks real threads, so its decisions are repeated here: the size of a piece, the order of writing,
 /// the pieces that wait for a promise, or are copied ahead, the pieces that an update copies, and the room for both. A
-/// test holds both beside each other. Threads that copy are one agent of their common speed here, and the caller does
-/// not help them. In the host's memory a byte that is written is read once, since a piece is written while it is in the
-/// cache of its sum. A byte that is copied is read and written. A page cache between would read and write each byte
-/// once more, which is not counted.
+/// test compares both. Threads that copy are one agent of their total speed here, and the caller does not help them. A
+/// written byte is read once from the host's memory, since a piece is written while it is in the cache after its
+/// checksum. A copied byte is read and written. A page cache would read and write each byte once more, which is not
+/// counted.
 ///
 /// Where the real queue pauses its disk between `begin_update` and `end_update`, so does this one. A clock never goes
-/// back, and what the disk reads has to be counted before an update is: else the update would not be slower for it. So
-/// `end_update` is told when the next update is due, and the disk takes pieces until then. Where that update comes
-/// earlier, pieces are written beside it, and the pause is too short. Where it comes later, the save lasts longer.
+/// back, and the reads of the disk have to be counted before those of an update: else the update would not be slower
+/// for them. So `end_update` gets the time of the next update, and the disk takes pieces until then. If that update
+/// comes earlier, pieces are written during it, and the pause is too short. If it comes later, the save takes longer.
 class virtual_queue {
  public:
   static constexpr double most_paused = 0.9;  ///< of the time since the save began
@@ -45,21 +45,21 @@ class virtual_queue {
       : clocks_{clocks}, writer_{writer}, copier_{copier}, rates_{rates}
   {
     const cm::event now = clocks_.record(cm::agent::host);
-    clocks_.wait(writer_, now);  // a save begins when it is asked for
+    clocks_.wait(writer_, now);  // a save begins at its call
     clocks_.wait(copier_, now);
     begun_ = clocks_.now();
   }
 
-  /// Bytes of an item, which are there at `arrival`.
+  /// Adds the bytes of an item, which are valid at `arrival`.
   void lend(std::uint64_t size, std::uint32_t item, cm::event arrival) { push(size, item, arrival, false); }
-  /// The same of bytes that are there later. Those behind them wait.
+  /// The same for bytes that become valid later. Later items wait for them.
   void promise(std::uint64_t size, std::uint32_t item)
   {
     push(size, item, {}, false);
     for (std::size_t index = first_of_[item]; index < pieces_.size(); ++index, ++promises_)
       pieces_[index].is_promised = true;
   }
-  /// They are lent from here on. @pre close
+  /// The promised bytes are valid from now on. @pre close
   void keep_promise(std::uint32_t item, cm::event arrival)
   {
     for (std::size_t index = first_of_[item]; index < pieces_.size() && pieces_[index].item == item; ++index) {
@@ -69,10 +69,10 @@ class virtual_queue {
     }
     go_on();
   }
-  /// Bytes that are copied when they are handed over: headers and registered states. They are few.
+  /// Bytes that are copied when they are passed: headers and registered states. They are few.
   void write(std::uint64_t size) { push(size, none, clocks_.record(cm::agent::host), true); }
-  /// All is handed over. The times of what is written until the first update are known now, and those of copies ahead.
-  /// Where the disk does not pause, all are that are not behind a promise.
+  /// All items are passed. The times of the writes until the first update are known now, and those of copies ahead.
+  /// Where the disk does not pause, all times up to the first promise are known.
   /// @param until   the first update, or earlier [ns]
   void close(std::uint64_t until = UINT64_MAX)
   {
@@ -109,13 +109,13 @@ class virtual_queue {
   }
 
   [[nodiscard]] std::uint64_t all() const noexcept { return all_; }
-  /// Copied in all, and at most at once [B].
+  /// Bytes copied in total, and at most at once [B].
   [[nodiscard]] std::uint64_t copied() const noexcept { return copied_; }
   [[nodiscard]] std::uint64_t most_held() const noexcept { return most_held_; }
-  /// Where a piece was written from. @param index   of the pieces in their order
+  /// Whether a piece was written from a copy. @param index   of the pieces in their order
   [[nodiscard]] bool is_copy(std::size_t index) const noexcept { return pieces_[index].is_copied; }
   [[nodiscard]] std::size_t pieces() const noexcept { return pieces_.size(); }
-  /// When the last piece is written; UINT64_MAX where some are promised.
+  /// The time when the last piece is written; UINT64_MAX where some are promised.
   [[nodiscard]] std::uint64_t end() const { return known_ < pieces_.size() ? UINT64_MAX : clocks_.clock(writer_); }
 
  private:
@@ -129,7 +129,7 @@ class virtual_queue {
     bool is_promised = false;
     std::uint64_t taken = 0;  // by the thread that writes [ns]
     cm::event written{};
-    cm::event copied{};  // where it is
+    cm::event copied{};  // end of the copy, if the piece is copied
   };
 
   void push(std::uint64_t size, std::uint32_t item, cm::event arrival, bool is_copied)
@@ -142,7 +142,7 @@ class virtual_queue {
     left_ += size;
   }
 
-  /// Both agents do what they can. Copies ahead begin when no promise is open.
+  /// Both agents work as far as they can. Copies ahead begin when no promise is open.
   void go_on()
   {
     for (; known_ < pieces_.size() && !pieces_[known_].is_promised; ++known_) {
@@ -158,7 +158,7 @@ class virtual_queue {
     }
     if (rates_.copying_threads > 0 && closed_ && promises_ == 0) copy_ahead();
   }
-  /// The buffer has room for all that is not written.
+  /// The buffer has room for all bytes that are not written.
   [[nodiscard]] bool can_pause() const noexcept { return closed_ && left_ <= rates_.buffer; }
   [[nodiscard]] bool is_written_by(std::size_t index, std::uint64_t time) const noexcept
   {
@@ -199,13 +199,13 @@ class virtual_queue {
     most_held_ = std::max(most_held_, held);
   }
 
-  /// Copies a piece on the calling thread, or waits for one. @return   false: no byte of the item is in its place
+  /// Copies a piece on the calling thread, or waits for one. @return   false: no byte of the item is in place
   bool goes_on(std::uint32_t item)
   {
     const std::uint64_t now = clocks_.now();
-    piece* next = nullptr;    // the last one that the caller may copy
-    cm::event end{};          // of the last one in its place
-    bool has_paused = false;  // it is one that the disk will not take meanwhile
+    piece* next = nullptr;    // the last piece that the caller may copy
+    cm::event end{};          // of the last piece in place
+    bool has_paused = false;  // the disk takes no piece meanwhile
     for (std::size_t index = first_of_[item]; index < pieces_.size() && pieces_[index].item == item; ++index) {
       piece& it = pieces_[index];
       if (index >= known_ && !it.is_copied) {
@@ -229,7 +229,7 @@ class virtual_queue {
       if (const piece& it = pieces_[index]; it.item != none && it.is_copied && !is_written_by(index, now)) {
         held += it.size;
         if (held + next->size > rates_.buffer && index < known_ && (has_paused || it.written.value < end.value))
-          end = it.written;  // room again
+          end = it.written;  // then there is room again
       }
     if (held + next->size > rates_.buffer) {
       clocks_.wait(cm::agent::host, end);

@@ -10,7 +10,7 @@
 
 namespace simulator_bench {
 
-/// How long the parts of a step take [ns], and how much of the model the device holds.
+/// The times of the parts of a step [ns], and the part of the model that the device holds.
 struct job_shape {
   std::uint64_t forward = 0;   ///< of a layer
   std::uint64_t backward = 0;  ///< of a layer
@@ -24,8 +24,8 @@ inline constexpr chunkmem::bytes layer_bytes{std::uint64_t{2} << 20};
 /// A training step that only takes time: forward and backward on agent::compute, then an update of each layer on the
 /// host.
 ///
-/// Weights come to the device and leave it as the manager decides, gradients go to the host. The caller enqueues and
-/// runs ahead, and waits where it needs a gradient. The same on every backend that has advance(agent, nanoseconds).
+/// The manager decides when weights are loaded and evicted; gradients go to the host. The caller enqueues and runs
+/// ahead, and waits where it needs a gradient. The same on every backend that has advance(agent, nanoseconds).
 template <class Backend, class... Policies>
 class small_job {
  public:
@@ -39,7 +39,7 @@ class small_job {
       (void)manager_.acquire(it, chunkmem::access::write, chunkmem::memory_location::host);
   }
 
-  /// @return   how long it took by the backend's own clock [ns]
+  /// @return   the time by the backend's own clock [ns]
   std::uint64_t step()
   {
     const std::uint64_t begin = backend_.now();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Does a step take as long on real threads with real waits as backend::simulated says?
+// Does a step take as long on real threads with real waits as on backend::simulated?
 //
-// A small training step on a host_arena whose copies, kernels and updates sleep for what a cost table says, and on
+// A small training step on a host_arena whose copies, kernels and updates sleep for the time of a cost table, and on
 // backend::simulated with the same table: bound by the links, by compute and by updates on the host, with copies ahead
 // of demand and with a plan. Nine runs of each in turn; the medians of simulated over real step times, the lowest and
-// the highest of all. A real copy has to be over long before its planned time is: no link is faster than a tenth of
-// what this machine's memory was measured to copy. Where that is less than 0.5 GB/s everything is slowed down alike;
-// below a tenth of it nothing is measured.
+// the highest of all. A real copy has to be over long before its planned time is: no link is faster than a tenth of the
+// measured copy rate of this machine's memory. Where that is less than 0.5 GB/s everything is slowed down alike; below
+// a tenth of it nothing is measured.
 #include "../transfer/planning_figures.hpp"
 #include "small_job.hpp"
 
@@ -36,7 +36,7 @@ constexpr std::uint64_t millisecond = 1'000'000;
 constexpr double fastest_link = 0.5e9;  // bytes per second
 constexpr double most_slowness = 10;
 
-/// How much slower than 0.5 GB/s links are, and as much all else.
+/// The factor by which links are slower than 0.5 GB/s; all other rates have the same factor.
 struct pace {
   double slowness = 1;
 
@@ -60,7 +60,7 @@ struct pace {
   }
 };
 
-/// Bytes per second that a copy within memory moves.
+/// The rate of a copy within memory [bytes/s].
 double memory_rate()
 {
   std::vector<char> from(std::size_t{64} << 20, 'x');

@@ -13,17 +13,17 @@
 
 namespace step_bound {
 
-/// Why an access cannot begin earlier after another one.
+/// The reason why an access cannot begin earlier after another one.
 enum class chain_kind : std::uint8_t {
-  compute,           ///< the accesses between them
-  loads,             ///< loads that can begin only behind the first, and whose uses come until the second
-  updates,           ///< updates on the host between them, with the copies before the first and behind the last
-  write_backs,       ///< write-backs that can begin only behind the first, for uses until the second
-  room_for_loads,    ///< at the first there is room for so few bytes of what is used until the second
-  room_for_leaving,  ///< at the second there is room for so few bytes of what was let go of since the first
+  compute,           ///< the accesses between the two
+  loads,             ///< loads that begin after the first access at the earliest, for uses until the second
+  updates,           ///< updates on the host between them, with the copies before the first and after the last
+  write_backs,       ///< write-backs that begin after the first access at the earliest, for uses until the second
+  room_for_loads,    ///< at the first access there is little room for the bytes used until the second
+  room_for_leaving,  ///< at the second access there is little room for the bytes released since the first
 };
 
-/// One link of a chain: accesses are counted from the start of some iteration, and may lie in the ones behind it.
+/// One link of a chain. Accesses are counted from the start of an iteration, and may be in later iterations.
 struct chain_link {
   chain_kind kind = chain_kind::compute;
   std::uint32_t from = 0;
@@ -37,14 +37,14 @@ struct chain_link {
 ///     path.add_queue(work.loads(), chain_kind::loads);
 ///     const double time = path.longest(busiest, chain);
 ///
-/// The starts of accesses meet `start(b) >= start(a) + least(a, b)`. A chain that comes back to its access some
+/// The starts of accesses satisfy `start(b) >= start(a) + least(a, b)`. A chain that comes back to its access some
 /// iterations later bounds the time of one iteration. The longest chain is found by lengthening: all constraints push
 /// the starts back, one iteration after the other. Where an access pushes itself, its chain is the new length. Memory:
 /// 18 bytes x accesses^2. Cost: O(accesses^2) for each family of constraints, and for each round of lengthening.
 class critical_path {
  public:
-  /// @param access_indices   those that are looked at, in order, the first one 0; constraints between others become
-  ///                         weaker
+  /// @param access_indices   the accesses of the graph, in order, the first one 0; constraints between others become
+  ///   weaker
   critical_path(const compute_clock& clock, std::vector<std::uint32_t> access_indices)
       : clock_{&clock},
         access_indices_{std::move(access_indices)},
@@ -57,8 +57,8 @@ class critical_path {
       propose(index, index + 1, clock.at(access_index(index + 1)) - clock.at(access_index(index)), chain_kind::compute);
   }
 
-  /// Pieces of one machine follow each other: between two accesses all lie that begin behind the first and end before
-  /// the second.
+  /// Pieces of one machine follow each other: the pieces that begin after the first access and end before the second
+  /// are all between the two.
   void add_queue(std::span<const work_piece> pieces, chain_kind kind)
   {
     for_windows(pieces, &work_piece::to, [&](std::int64_t from, std::int64_t to, const window& all) {
@@ -66,7 +66,7 @@ class critical_path {
     });
   }
 
-  /// Write-backs that begin behind the first access leave no more on the device at the second than there is room for.
+  /// Write-backs that begin after the first access leave no more on the device at the second than there is room for.
   /// @param room   at each access, as time of such copies [ns]
   void add_leaving(std::span<const work_piece> write_backs, std::span<const double> room)
   {
@@ -75,7 +75,7 @@ class critical_path {
     });
   }
 
-  /// Of the loads for uses behind the first access there is room for no more at it.
+  /// The loads for uses after the first access have no more room than there is at that access.
   void add_room(std::span<const work_piece> loads, std::span<const double> room)
   {
     std::vector<window> of(static_cast<std::size_t>(3 * count_ + 1));
@@ -84,7 +84,7 @@ class critical_path {
         if (const std::int64_t to = upper(it.to) + round * count_; to <= 3 * count_)
           of[static_cast<std::size_t>(to)].add(it, clock_->whole() * static_cast<double>(round));
     for (std::int64_t from = 0; from < count_; ++from) {
-      const double itself = clock_->at(access_index(from) + 1) - time(from);  // there is no more room until it ends
+      const double itself = clock_->at(access_index(from) + 1) - time(from);  // no more room until the access ends
       window all;
       for (std::int64_t to = from + 1; to <= from + 2 * count_; ++to) {
         all.add(of[static_cast<std::size_t>(to)]);
@@ -94,7 +94,7 @@ class critical_path {
     }
   }
 
-  /// Where the time of one iteration is above `at_least`, the chain that makes it so. @return   the greater of both
+  /// If the time of one iteration is above `at_least`, finds the chain that makes it so. @return   the greater of both
   /// [ns]
   double longest(double at_least, std::vector<chain_link>& chain)
   {
@@ -114,7 +114,7 @@ class critical_path {
   static constexpr double infinity = std::numeric_limits<double>::infinity();
   static constexpr int most_rounds = 256;
 
-  /// Pieces of a machine, together.
+  /// Pieces of a machine, as a group.
   struct window {
     double nanoseconds = 0;
     double ready = infinity;  // of the first
@@ -142,7 +142,7 @@ class critical_path {
   }
   [[nodiscard]] double time(std::int64_t node) const noexcept { return clock_->at(access_index(node)); }
 
-  /// The last node at or before an access, and the first one at or behind it.
+  /// The last node at or before an access, and the first one at or after it.
   [[nodiscard]] std::int64_t lower(std::int64_t access_index) const noexcept
   {
     const std::int64_t round = (access_index + 8 * clock_->access_count()) / clock_->access_count() - 8;
@@ -151,7 +151,7 @@ class critical_path {
   }
   [[nodiscard]] std::int64_t upper(std::int64_t access_index) const noexcept { return lower(access_index - 1) + 1; }
 
-  /// Calls `visit(from, to, window)` for all pairs of nodes with pieces between them, `to` in the third of three
+  /// Calls `visit(from, to, window)` for all pairs of nodes with pieces between them; `to` is in the third of three
   /// iterations.
   template <class Visit>
   void for_windows(std::span<const work_piece> pieces, std::int64_t work_piece::*end, Visit visit) const
@@ -185,7 +185,7 @@ class critical_path {
     kind_[place] = kind;
   }
 
-  /// All constraints once, with `time` for each iteration. @return   some start was pushed back
+  /// Applies all constraints once, with `time` for each iteration. @return   some start was pushed back
   bool push(std::vector<double>& start, double time)
   {
     bool pushed = false;
@@ -204,7 +204,8 @@ class critical_path {
     return pushed;
   }
 
-  /// An access that pushed itself, along the constraints that pushed last. @return   one with a longer iteration
+  /// Finds an access that pushed itself, along the constraints that pushed last. @return   there is one, with a longer
+  /// iteration
   bool find_chain(double& time, std::vector<chain_link>& chain) const
   {
     std::vector<std::int64_t> seen(access_indices_.size(), -1);
@@ -250,9 +251,9 @@ class critical_path {
   const compute_clock* clock_;
   std::vector<std::uint32_t> access_indices_;
   std::int64_t count_;
-  std::vector<double> least_;  // by node and nodes from there on
+  std::vector<double> least_;  // by node and distance in nodes
   std::vector<chain_kind> kind_;
-  std::vector<std::int64_t> came_by_;  // by node: nodes from the one that pushed it last, 0: none
+  std::vector<std::int64_t> came_by_;  // by node: distance to the node that pushed it last, 0: none
 };
 
 }  // namespace step_bound

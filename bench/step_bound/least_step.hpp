@@ -22,7 +22,7 @@ namespace step_bound {
 
 namespace detail {
 
-/// An iteration of a manager in its steady state, as it was seen.
+/// An iteration of a manager in its steady state, as recorded.
 struct seen_iteration {
   const cm::access_record& record;
   std::span<const std::uint32_t> chunk_of_slot;
@@ -37,7 +37,7 @@ struct seen_iteration {
   std::uint64_t collective_nanoseconds = 0;
 };
 
-/// The step_input of an iteration that was simulated.
+/// The step_input of a simulated iteration.
 class seen_step {
  public:
   explicit seen_step(const seen_iteration& seen) : seen_{seen}
@@ -46,7 +46,7 @@ class seen_step {
     uses_.read(seen.record, seen.chunk_of_slot, chunks, std::vector<std::uint8_t>(seen.chunk_of_slot.size(), 0));
     for (const std::uint32_t it : seen.frames) sizes_.push_back(it * seen.frame.count());
     for (const cm::planner::timed_copy& it : seen.timeline.copies)
-      sizes_[it.chunk] = it.bytes;  // the last ones are not full
+      sizes_[it.chunk] = it.bytes;  // the last chunks are not full
     cm::transfer::lease_usage leased;
     (void)leased.read(seen.record, seen.device, seen.frame);
     for (std::uint32_t now = 0; now < seen.record.size(); ++now)
@@ -69,14 +69,14 @@ class seen_step {
   }
 
  private:
-  /// A chunk stayed where nothing loaded it before its next use on the device.
+  /// A chunk was retained where nothing loaded it before its next use on the device.
   void find_retained()
   {
     std::vector<std::vector<std::uint32_t>> loads(seen_.frames.size());
     for (const cm::planner::timed_copy& it : seen_.timeline.copies)
       if (it.to == cm::tier::device) loads[it.chunk].push_back(it.access_index);
     const auto uses = uses_.uses();
-    // access of the next use on the device, those of the next iteration behind this one
+    // access of the next use on the device; accesses of the next iteration come after this one
     std::vector<std::uint32_t> next(seen_.frames.size(), 0);
     retained_.assign(uses.size(), 1);
     for (const bool around : {true, false})
@@ -118,7 +118,7 @@ class seen_step {
   std::vector<host_task> tasks_;
 };
 
-/// Updates and norms have a rate, and read and write so many bytes in that time.
+/// Updates and norms have a rate; their bytes follow from the rate and the time.
 [[nodiscard]] inline double host_memory_nanoseconds(const cm::planner::step_forecast& step,
                                                     const cm::workload::machine_rates& rates)
 {
@@ -133,8 +133,8 @@ class seen_step {
 /// The least time of a simulated step, with the parts that make it.
 struct least_step {
   reachable_step reachable;      ///< no order of the same copies and updates is faster
-  std::uint64_t ring_chain = 0;  ///< gathers and compute alone take as long; 0 for one rank [ns]
-  double host_memory = 0;        ///< copies, updates and norms take as long for their bytes of host memory [ns]
+  std::uint64_t ring_chain = 0;  ///< time of gathers and compute alone; 0 for one rank [ns]
+  double host_memory = 0;        ///< time of the host memory's bytes in copies, updates and norms [ns]
 
   /// No order of the same work is faster [ns].
   [[nodiscard]] double nanoseconds() const noexcept
@@ -143,7 +143,7 @@ struct least_step {
   }
 };
 
-/// Bounds the step of a forecast from below, however its copies and its updates on the host are ordered.
+/// A lower bound of the step of a forecast, for any order of its copies and its updates on the host.
 ///
 ///     const training_forecast found = forecast_training(shape, setup, share, settings);
 ///     const least_step least = find_least_step(found, shape, setup, share, settings);

@@ -13,7 +13,7 @@
 
 namespace step_bound {
 
-/// The least time that an iteration takes on average, when it repeats with given decisions.
+/// The least mean time of an iteration that repeats with given decisions.
 struct reachable_step {
   double nanoseconds = 0;  ///< the largest of the busy times and of the chain
   double compute = 0;      ///< busy times of one iteration [ns]
@@ -21,7 +21,7 @@ struct reachable_step {
   double to_host = 0;
   double host = 0;
   double collective = 0;
-  std::vector<chain_link> chain;  ///< longer than all busy times, or empty; it ends where it began, iterations later
+  std::vector<chain_link> chain;  ///< longer than all busy times, or empty; ends where it began, iterations later
 
   [[nodiscard]] double busiest() const noexcept { return std::max({compute, to_device, to_host, host, collective}); }
 };
@@ -37,7 +37,7 @@ namespace detail {
                          [](double sum, const work_piece& it) { return sum + it.nanoseconds; });
 }
 
-/// The accesses at which a piece begins, ends or leaves. If they are too many, those at even distances.
+/// The accesses at which a piece begins, ends or leaves. If there are too many, every so many of them.
 [[nodiscard]] inline std::vector<std::uint32_t> accesses_with_work(const step_work& work)
 {
   const std::int64_t all = work.clock().access_count();
@@ -58,7 +58,7 @@ namespace detail {
   return access_indices;
 }
 
-/// Room as time of copies: the whole chunks that fit, at the rate of the slowest chunk.
+/// Room in units of copy time: the whole chunks that fit, at the rate of the slowest chunk.
 [[nodiscard]] inline std::vector<double> room_as_time(const step_work& work, const step_input& input,
                                                       const cm::backend::link_cost& link,
                                                       std::span<const std::uint32_t> access_indices)
@@ -86,7 +86,7 @@ namespace detail {
 /// - a link makes one copy at a time, and the host one update at a time;
 /// - a load waits for the last use, the write-back and the updates of its chunk;
 /// - an update waits for its write-backs, and for the access that it has to follow;
-/// - at each access, loaded bytes fit beside the chunks that are used and that stay.
+/// - at each access, loaded bytes fit next to the chunks that are used and that stay.
 ///
 /// No schedule is faster. Some schedules come within a few per cent (the first and the last chunk of a chain). If more
 /// than `most_chained_accesses` accesses have work, the accesses between are merged. A piece that begins or ends at a

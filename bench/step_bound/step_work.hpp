@@ -28,40 +28,40 @@ struct host_task {
 
   std::uint32_t begin = 0;
   std::uint32_t end = 0;
-  std::uint64_t nanoseconds = 0;  ///< the host works
+  std::uint64_t nanoseconds = 0;  ///< work of the host
   std::uint32_t after = none;  ///< it begins behind this access, the last one before `begin`: for a global norm the one
                                ///< that makes the last gradient
 };
 
-/// An iteration after all decisions, as durations and rates: its least time depends on nothing else.
+/// An iteration after all decisions, as durations and rates. Its least time depends only on these members.
 struct step_input {
-  std::span<const std::uint64_t> access_nanoseconds;  ///< what compute takes, at each access
+  std::span<const std::uint64_t> access_nanoseconds;  ///< time of compute at each access
   std::span<const std::uint64_t> chunk_bytes;         ///< size of each chunk [bytes], above 0
   std::span<const retention_use> uses;                ///< by `begin`; those of one chunk in the order they happen
   /// by use: its chunk stays until its next use; see retention_solution
   std::span<const std::uint8_t> retained;
-  std::span<const std::uint64_t> device_bytes;  ///< what chunks may take on the device, at each access [bytes]
-  std::span<const host_task> host_tasks;        ///< by `begin`, apart; a use of the host in none takes no time
+  std::span<const std::uint64_t> device_bytes;  ///< room for chunks on the device, at each access [bytes]
+  std::span<const host_task> host_tasks;        ///< by `begin`, disjoint; other uses of the host take no time
   cm::backend::link_cost to_device;
   cm::backend::link_cost to_host;
   std::uint64_t collective_nanoseconds = 0;  ///< busy time of collectives in one iteration
 };
 
-/// A copy, or an update on the host: how long it takes, and between which accesses it must lie.
+/// A copy, or an update on the host: its duration, and the accesses between which it must be.
 ///
 /// The same piece of the iteration before lies one iteration earlier, in accesses and in compute.
 struct work_piece {
   static constexpr std::int64_t never = INT64_MAX;
 
   double nanoseconds = 0;
-  std::int64_t from = never;    ///< behind the end of this access, or never: it waits for data of the host alone
-  double ready = 0;             ///< time at which it can begin if that access ended in time
+  std::int64_t from = never;    ///< after the end of this access; or never: it waits only for data of the host
+  double ready = 0;             ///< time at which the piece can begin if that access ended in time
   std::int64_t to = never;      ///< before the start of this access, or never
-  double due = 0;               ///< time at which it must have ended so that this access begins in time
+  double due = 0;               ///< time by which the piece must have ended so that this access begins in time
   std::int64_t leaves = never;  ///< of a write-back: from this access on its chunk may leave the device
 };
 
-/// Time counted in compute: the start of each access if compute never waited.
+/// Time in units of compute: the start of each access if compute never waited.
 ///
 /// Accesses below 0 belong to iterations before. Accesses from `access_count()` on belong to iterations after.
 class compute_clock {
@@ -85,7 +85,8 @@ class compute_clock {
            before_[static_cast<std::size_t>(access_index - round * access_count_)];
   }
 
-  /// The piece begins `later` after the end of that access: of several the latest access counts, then the latest time.
+  /// The piece begins `later` after the end of that access. Of several accesses the latest counts, then the latest
+  /// time.
   void follow(work_piece& it, std::int64_t access_index, double later) const noexcept
   {
     const double ready = at(access_index + 1) + later;
@@ -95,7 +96,7 @@ class compute_clock {
     it.ready = ready;
   }
 
-  /// The piece ends `earlier` before that access begins: of several the earliest time counts.
+  /// The piece ends `earlier` before that access begins. Of several times the earliest counts.
   void precede(work_piece& it, std::int64_t access_index, double earlier) const noexcept
   {
     const double due = at(access_index) - earlier;
@@ -118,8 +119,8 @@ class compute_clock {
 /// iteration that begins at access 0. Cost: O(uses + chunks + accesses).
 class step_work {
  public:
-  /// @throws usage_error   spans of other lengths, tasks that overlap, uses that do not fit the accesses, or chunks
-  ///                       that are used and stay that do not fit the device
+  /// @throws usage_error   spans of other lengths, tasks that overlap, uses that do not fit the accesses, or uses and
+  ///   retained chunks that do not fit the device
   explicit step_work(const step_input& input) : input_{&input}, clock_{input.access_nanoseconds}
   {
     check();
@@ -137,16 +138,16 @@ class step_work {
   [[nodiscard]] std::span<const work_piece> loads() const noexcept { return loads_; }
   [[nodiscard]] std::span<const work_piece> write_backs() const noexcept { return write_backs_; }
   [[nodiscard]] std::span<const work_piece> updates() const noexcept { return updates_; }
-  /// Bytes that neither uses nor chunks that stay take, at each access.
+  /// Bytes that neither uses nor retained chunks take, at each access.
   [[nodiscard]] std::span<const std::uint64_t> room() const noexcept { return room_; }
 
  private:
-  /// A task of some iteration: `round` is 0 in the one that is looked at.
+  /// A task of an iteration: `round` is 0 in the current iteration.
   struct task_of_round {
     std::uint32_t task;
     std::int64_t round;
   };
-  /// A chunk as its uses leave it.
+  /// The state of a chunk's copies after its uses.
   struct copies {
     bool on_device = false;
     bool is_dirty = false;  // the host's copy is older
@@ -158,7 +159,7 @@ class step_work {
     std::vector<task_of_round> writers;        // since its last use on the device
     std::vector<task_of_round> readers;        // since its last write there
   };
-  /// A load waits for tasks whose own waiting is known later.
+  /// A load that waits for tasks whose own waits are known later.
   struct waiting_load {
     std::size_t load;
     task_of_round task;
@@ -217,7 +218,7 @@ class step_work {
     updates_.push_back(made);
   }
 
-  /// Two rounds: the first finds where the copies are when an iteration begins, the second one counts.
+  /// Two rounds: the first finds the place of the copies when an iteration begins, the second one counts.
   void walk(std::span<const std::uint32_t> mine)
   {
     copies now;
@@ -265,7 +266,7 @@ class step_work {
     now.last = index;
   }
 
-  /// On the host, or a drop.
+  /// A use on the host, or a drop.
   void use_elsewhere(copies& now, std::uint32_t index, std::int64_t round)
   {
     const retention_use& it = input_->uses[index];
@@ -300,8 +301,8 @@ class step_work {
       clock_.precede(updates_[it.task], begin - it.round * clock_.access_count(), loading);
   }
 
-  /// What stays takes room until the next use there. Before the host overwrites it that is not known: its order is
-  /// free.
+  /// A retained chunk takes room until its next use on the device. If the host overwrites it before, its end is
+  /// unknown, since the order of the host is free.
   void keep(const copies& now, std::uint32_t chunk, std::int64_t begin, std::int64_t round)
   {
     if (round < 0) return;
@@ -310,7 +311,7 @@ class step_work {
     take(std::max<std::int64_t>(now.end, 0), begin, size);
   }
 
-  /// It leaves the device before its next use there, which loads it or not. @param to   access of that, or
+  /// The chunk leaves the device before its next use there, which may load it. @param to   access of that use, or
   /// work_piece::never
   void leave(copies& now, std::uint32_t chunk, std::int64_t to, double loading, std::int64_t round)
   {
@@ -324,7 +325,7 @@ class step_work {
     now.on_device = now.is_dirty = false;
   }
 
-  /// The host wants the bytes. @param retained   the device's copy is still good, and kept
+  /// The host reads the bytes. @param retained   the device's copy is still valid, and kept
   void save(copies& now, std::uint32_t chunk, std::uint32_t task, bool retained, std::int64_t round)
   {
     now.saving = nanoseconds_for(input_->to_host, chunk);
@@ -371,7 +372,7 @@ class step_work {
   {
     if (end <= begin) return;
     taken_[static_cast<std::size_t>(begin)] += size;
-    taken_[static_cast<std::size_t>(end)] -= size;  // may wrap below zero, the sums do not
+    taken_[static_cast<std::size_t>(end)] -= size;  // may wrap below zero; the sums do not
   }
 
   void find_room()

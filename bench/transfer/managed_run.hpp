@@ -18,7 +18,7 @@ namespace transfer_bench {
 
 namespace cm = chunkmem;
 
-/// What `planned` finds for one record and one capacity: solved for the first that asks, the same for all others.
+/// The solution of `planned` for one record and one capacity: solved at the first request, then shared.
 class solved_once {
  public:
   using policy_kind = cm::transfer_kind;
@@ -49,14 +49,14 @@ class solved_once {
 };
 
 /// A manager's iterations without bytes: each starts where the last one ended, is planned anew where its plan is not
-/// good from there, and is carried out action by action.
+/// valid from there, and is executed action by action.
 template <class Eviction, cm::transfer_policy Transfer>
 class managed_run {
  public:
   static constexpr double never = std::numeric_limits<double>::infinity();
 
-  /// @param missing_host_copies   frames that the host is smaller than all chunks: the first chunks begin on the device
-  ///                              then
+  /// @param missing_host_copies   frames by which the host is smaller than all chunks: then the first chunks begin on
+  ///   the device
   managed_run(const eviction_bench::trace& what, std::uint32_t device_frames, Transfer transfer,
               std::uint32_t missing_host_copies = 0)
       : chunk_of_slot_{what.own_chunks()}, record_{what.record}, planner_{transfer}, lease_at_(record_.size(), 0)
@@ -77,12 +77,12 @@ class managed_run {
     }
   }
 
-  /// Frames that an iteration moves once it has settled, on average; never where it cannot be planned.
+  /// Frames that an iteration moves in the steady state, on average; never where it cannot be planned.
   double settled(int warm_up, int measured)
   {
     return settled(warm_up, measured, [](const cm::decision_log& log) { return log.frames_copied(); });
   }
-  /// The same in what `weigh(log)` says of an iteration.
+  /// The same for the value of `weigh(log)` of an iteration.
   template <class Weigh>
   double settled(int warm_up, int measured, Weigh weigh)
   {
@@ -94,7 +94,7 @@ class managed_run {
     return sum / measured;
   }
   [[nodiscard]] const cm::planned_iteration& planned() const { return planned_; }
-  /// The plan of retention is what is followed, not the eviction policy.
+  /// True if the plan of retention is followed, not the eviction policy.
   [[nodiscard]] bool retains() const { return planned_.current.retains; }
   [[nodiscard]] int skipped() const { return skipped_; }
 

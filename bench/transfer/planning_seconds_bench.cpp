@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long does it take to plan what stays, and how does that grow?
+// How long does it take to plan retention, and how does that time grow?
 //
 // Steps of GPTs with 10^4 chunks and 10^3 accesses at ten capacities, updates on the device and half of them there,
-// each planned five times; random traces of 4 x 10^4 gaps; the same step with an access for each access, as a manager
-// records it; and 10^5 chunks. Beside the seconds: bytes over the plan's own certificate.
+// each planned five times; random traces of 4 x 10^4 gaps; the same step with each access recorded separately, as a
+// manager does; and 10^5 chunks. Also printed: bytes over the plan's own certificate.
 #include "planning_figures.hpp"
 
 #include <chunkmem/transfer/retention_solution.hpp>
@@ -26,7 +26,7 @@ double median(std::vector<double> values)
   return values[values.size() / 2];
 }
 
-/// Seconds of some runs, from the numbers to the plan.
+/// Seconds of some runs, from the input to the plan.
 std::vector<double> measure(const std::string& name, const support::retention_trace& what, int runs)
 {
   std::vector<double> seconds;
@@ -48,7 +48,7 @@ std::vector<double> measure(const std::string& name, const support::retention_tr
   return seconds;
 }
 
-/// An access for each use.
+/// The same trace with an access for each use.
 support::retention_trace one_at_a_time(const support::retention_trace& what)
 {
   support::retention_trace made{what.chunk_bytes, {}, {}, what.repeats};
@@ -71,7 +71,7 @@ int main()
           measure(out_of == 1 ? "GPT, updates on the device" : "GPT, half of them", what, 5);
       gpt.insert(gpt.end(), seconds.begin(), seconds.end());
     }
-  // Where all fits without half the work there is nothing to plan: the median is over those that took any time.
+  // Where all fits without half the work there is nothing to plan: the median is over the runs that took any time.
   std::erase_if(gpt, [](double seconds) { return seconds < 0.02; });
   std::vector<double> rolled;
   for (const double share : {0.1, 0.3, 0.5, 0.7, 0.9}) {

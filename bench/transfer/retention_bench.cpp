@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many bytes does a plan of retention move in a training step that repeats, over the fewest that any way of moving
-// could, and beside what evictions move? How much of that bound does the plan certify by itself?
+// How many bytes does a plan of retention move in a training step that repeats, over the fewest that are possible, and
+// compared with eviction policies? How much of that bound does the plan certify by itself?
 //
 // Steps of GPTs with 24 to 100 16-bit chunks, updates on the device, on the host, or half of each, states as chunks of
-// one frame and of two, ten capacities from the smallest on which the step can run to all that it uses. The bound is a
-// linear program that knows nothing of the planner; evictions are the engine's own replay, where the step fits in the
-// way it places frames. Then the same as a manager does it: what `planned` copies, iteration after iteration, beside
-// what `lookahead` does with the same eviction policy.
+// one frame and of two, ten capacities from the smallest that the step can run on to the one that holds everything. The
+// bound is a linear program that is independent of the planner; eviction policies run in the engine's own replay, where
+// the step fits with its placement of frames. Then the same by a manager: the copies of `planned`, iteration after
+// iteration, against those of `lookahead` with the same eviction policy.
 #include "../eviction/byte_bound.hpp"
 #include "../eviction/gpt_trace.hpp"
 #include "managed_run.hpp"
@@ -27,16 +27,16 @@ using namespace eviction_bench;
 namespace {
 
 constexpr int warm_up = 8;
-constexpr int measured = 12;  // decisions may settle in an orbit of a few steps
+constexpr int measured = 12;  // decisions may settle in a cycle of a few steps
 constexpr std::uint32_t capacities = 10;
 constexpr double never = std::numeric_limits<double>::infinity();
 
 struct settled {
   double frames = never;  // moved by a step, on average; infinity where it does not fit
-  bool repeats = true;    // every step moved as many: else decisions go round in an orbit of many steps
+  bool repeats = true;    // every step moved as many; else decisions repeat in a cycle of many steps
 };
 
-/// What a step moves when it has settled.
+/// The frames that a step moves in the steady state.
 template <class Eviction>
 settled steady(const trace& what, std::uint32_t frames)
 {
@@ -74,7 +74,7 @@ struct summary {
   int managers = 0;
 };
 
-/// What a manager copies with `planned`, and with `lookahead`, over one eviction policy.
+/// The copies of a manager with `planned`, and with `lookahead`, over one eviction policy.
 template <class Eviction>
 void manage(const trace& what, std::uint32_t frames, bool has_many, transfer_bench::solved_once::answer& solved,
             double fewest, summary& all)
@@ -87,7 +87,7 @@ void manage(const trace& what, std::uint32_t frames, bool has_many, transfer_ben
       transfer_bench::managed_run<Eviction, cm::transfer::lookahead>{what, frames, {}}.settled(warm_up, measured);
   const std::uint32_t largest = std::ranges::max(what.frames_of_chunk);
   std::printf(" %7.4f%s", planned / fewest, planned > ahead ? "!" : " ");
-  if (planned == never) return;  // as demand paging: the step does not fit in the way the engine places frames
+  if (planned == never) return;  // as with demand paging: the step does not fit with the engine's placement of frames
   ++all.managers;
   all.above_lookahead += planned > ahead ? 1 : 0;
   double& worst = (has_many ? all.managed_over_bound : all.few_managed_over_bound)[largest - 1];

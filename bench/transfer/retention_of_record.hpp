@@ -12,7 +12,7 @@ namespace transfer_bench {
 
 namespace cm = chunkmem;
 
-/// A recorded step as the numbers that retention is planned from: every access is an access, leases lower the capacity.
+/// A recorded step as the input of retention planning: every access is an access, leases lower the capacity.
 class retention_of_record {
  public:
   explicit retention_of_record(const eviction_bench::trace& what) : leased_frames_(what.record.size())
@@ -40,7 +40,7 @@ class retention_of_record {
     return {sizes_, uses_, room_, {}, true};
   }
 
-  /// What the uses and leases of the fullest access take.
+  /// The frames of the uses and leases of the fullest access.
   [[nodiscard]] std::uint32_t least_frames() const
   {
     std::uint32_t least = 0;

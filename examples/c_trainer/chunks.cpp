@@ -68,7 +68,7 @@ namespace {
 struct stopped {};
 thread_local std::string error_of_no_model;
 
-/// @throws usage_error   it is null
+/// @throws usage_error   the pointer is null
 template <class Object>
 Object& given(Object* it)
 {
@@ -76,8 +76,8 @@ Object& given(Object* it)
   return *it;
 }
 
-/// Runs work, and makes a code of what it throws.
-/// @param of   keeps the text; null: the thread does
+/// Runs `work`, and returns the code of its exception.
+/// @param of   keeps the text of the error; null: the calling thread keeps the text
 template <class Work>
 int code_of(chunk_model* of, Work work) noexcept
 {
@@ -99,7 +99,7 @@ int code_of(chunk_model* of, Work work) noexcept
     return told(it.what(), CHUNKS_BAD_FILE);
   } catch (const cm::format_error& it) {
     return told(it.what(), CHUNKS_BAD_FILE);
-  } catch (const std::bad_alloc& it) {  // out_of_memory is one
+  } catch (const std::bad_alloc& it) {  // out_of_memory is derived from bad_alloc
     return told(it.what(), CHUNKS_NO_MEMORY);
   } catch (const std::exception& it) {
     return told(it.what(), CHUNKS_WRONG_CALL);
@@ -112,11 +112,11 @@ void take_step(chunk_model& it, chunks_pass forward, chunks_pass backward, void*
 {
   const auto pass = [&](chunks_pass work) {
     const bool ends = work(&it, trainer) != 0;
-    for (int kind = 0; kind < CHUNKS_KINDS; ++kind) it.release(kind);  // what the trainer forgot
+    for (int kind = 0; kind < CHUNKS_KINDS; ++kind) it.release(kind);  // pins that the trainer forgot
     if (ends) throw stopped{};
   };
   if (forward == nullptr || backward == nullptr) throw cm::usage_error{"a pass is null"};
-  bool has_begun = false;  // else a pass called this, whose gradients stay
+  bool has_begun = false;  // false: a pass called this function, and the gradients of its step stay
   try {
     auto iteration = it.m.iteration();
     has_begun = true;

@@ -15,11 +15,11 @@ typedef struct chunk_group chunk_group;  // ranks that are threads; outlives the
 
 enum chunks_code {
   CHUNKS_OK,
-  CHUNKS_WRONG_CALL,  // a mistake of the caller, or a setting that cannot be
+  CHUNKS_WRONG_CALL,  // a mistake of the caller, or an impossible setting
   CHUNKS_NO_MEMORY,   // the device, the host or the heap is too small
   CHUNKS_BAD_FILE,    // a checkpoint cannot be read or written
   CHUNKS_LOST_RANK,   // another rank failed or did not come
-  CHUNKS_STOPPED      // a function of the trainer returned something else than 0
+  CHUNKS_STOPPED      // a function of the trainer did not return 0
 };
 enum chunks_kind {
   CHUNKS_WEIGHT,    // to read
@@ -36,7 +36,8 @@ void chunks_group_free(chunk_group* group);
 int chunks_new(chunk_model** model, chunk_group* group, uint32_t rank, uint32_t layers, uint64_t floats,
                uint64_t device, uint64_t host);
 void chunks_free(chunk_model* model);
-// Of its last call that failed. Null: of the last call of this thread that failed without a model, such as chunks_new.
+// The text of the model's last failed call. With null: of the last call of this thread that failed without a model,
+// such as chunks_new.
 const char* chunks_error(const chunk_model* model);
 
 // The address is good until chunks_unpin. One pin of a kind at a time.
@@ -47,11 +48,12 @@ int chunks_drop(chunk_model* model, uint32_t number);  // an output, after its l
 // A step: both passes, then Adam. Every rank calls it.
 typedef int (*chunks_pass)(chunk_model* model, void* trainer);
 int chunks_step(chunk_model* model, chunks_pass forward, chunks_pass backward, void* trainer, float rate);
-// The same step on scratch bytes: nothing is trained. Gives the least device and host.
+// The same step on scratch bytes: nothing is trained. Writes the smallest device and host that a step works with
+// [bytes].
 int chunks_rehearse(chunk_model* model, chunks_pass forward, chunks_pass backward, void* trainer, uint64_t* device,
                     uint64_t* host);
 
-// Saves the model with the number of steps that were done. Every rank calls both.
+// Saves the model and the number of its completed steps. Every rank calls both functions.
 int chunks_save(chunk_model* model, const char* folder);
 int chunks_load(chunk_model* model, const char* folder, uint64_t* steps);  // 0 steps: nothing was saved yet
 

@@ -46,7 +46,7 @@ void write_file(const char* option, const std::filesystem::path& where, const st
   command_line::write_file<problem>(option, where, text);
 }
 
-/// @throws problem   it cannot be made, or has plans of an earlier search
+/// @throws problem   the folder cannot be made, or has plans of an earlier search
 void make_folder(const std::filesystem::path& where)
 {
   std::error_code failure;
@@ -95,7 +95,7 @@ void make_folder(const std::filesystem::path& where)
   return it;
 }
 
-/// The best plan that gpt can run, or the end.
+/// The best plan that gpt can run. @throws problem   there is none
 [[nodiscard]] auto first_to_run(const configurator::plan_search_result& found)
 {
   return std::ranges::find_if(found.best, [](const auto& it) { return can_be_run(it.plan); });

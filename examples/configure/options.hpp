@@ -29,7 +29,7 @@ struct options {
   chunkmem::configurator::plan_space space{};
   unsigned threads = 1;
   std::size_t best = 10;
-  double seconds = 0;  ///< after which the search ends with what it has; 0: never
+  double seconds = 0;  ///< limit of the search; it ends with the best plans so far; 0: no limit
   chunkmem::bytes device_allowance{};
   chunkmem::bytes host_allowance{};
   bool is_quiet = false;

@@ -30,7 +30,7 @@ template <class... Values>
   return room;
 }
 
-/// The most that a stage needs.
+/// The largest need of all stages.
 template <class Member>
 [[nodiscard]] bytes most(const configurator::memory_proof& proof, Member member)
 {
@@ -55,8 +55,8 @@ void print_idle(std::ostream& out, const subject& of, const configurator::parall
   out << (nodes.size() - plan.devices.size() > most_printed ? ", ...\n" : "\n");
 }
 
-/// The device of each rank, idle devices, and the time of a step with other places: in the order of devices, and the
-/// slowest that are found by the same clock.
+/// The device of each rank, idle devices, and the time of a step with other placements of the ranks: devices in their
+/// order, and the slowest placement that was found by the same simulation.
 void print_places(std::ostream& out, const subject& of, const configurator::found_plan& best)
 {
   const configurator::step_latency latency{of.whole, of.model};

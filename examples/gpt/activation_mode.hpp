@@ -5,17 +5,17 @@
 
 namespace gpt {
 
-/// The place of activations between the two passes, or a second forward run in place of it.
+/// Where activations are between the two passes; or layers run forward again in place of keeping them.
 enum class activation_mode : std::uint8_t {
-  swap,       ///< they lie in chunks, which leave when the manager's plan says so
+  swap,       ///< in chunks, which the manager's plan moves to the host and back
   keep,       ///< they never leave the device
-  recompute,  ///< each layer keeps its input alone
+  recompute,  ///< each layer keeps only its input
   karma,      ///< layers are kept, swapped or recomputed, see chunkmem::activation::karma
-  planned,    ///< the same by chunkmem::activation::planned
-  sample,     ///< as swap, but of the projections' inputs some rows are kept: gradients are estimates
+  planned,    ///< the same, see chunkmem::activation::planned
+  sample,     ///< as swap, but some rows of the projections' inputs are kept: gradients are estimates
 };
 
-/// A planner decides for these.
+/// True if a planner decides.
 [[nodiscard]] constexpr bool is_planned(activation_mode choice) noexcept
 {
   return choice == activation_mode::karma || choice == activation_mode::planned;

@@ -16,8 +16,8 @@
 
 namespace gpt {
 
-/// The seconds of one layer for all rows of a micro-batch, and the rates of links. The defaults serve where the order
-/// of layers alone is looked at.
+/// The seconds of one layer for all rows of a micro-batch, and the rates of links. With the defaults only the order of
+/// layers is meaningful.
 struct chain_rates {
   double forward_seconds = 1;
   double backward_seconds = 2;
@@ -46,7 +46,7 @@ struct chain_rates {
   return chain;
 }
 
-/// @param device   room for activations, used by those that plan, as `rates` are
+/// @param device   room for activations; only planners use it, and `rates`
 [[nodiscard]] inline chunkmem::activation::activation_plan plan_layer_runs(activation_mode choice, const extents& size,
                                                                            chunkmem::bytes device = {},
                                                                            const chain_rates& rates = {})

@@ -12,12 +12,13 @@ namespace gpt {
 
 /// The backward pass of a micro-batch, layer by layer from the last.
 ///
-/// Within a layer each product goes back for all rows before the next one does: its weight is brought and widened once,
-/// its gradient is rounded once, and no weight is read after its gradient came, which gradients in place want. What is
-/// no longer needed of an activation makes room for its gradient. Each activation is dropped after its last use.
+/// Within a layer each product runs backward for all rows before the next product does. Its weight is loaded and
+/// widened once, its gradient is rounded once, and no weight is read after its gradient was added, as gradients in
+/// place require. The gradient of an activation overwrites the activation where that is not needed any more. Each
+/// activation is dropped after its last use.
 ///
-/// Two products take turns row by row where what lies between them is not there for all rows: where it is computed
-/// again, and where some rows of it were kept. It then needs room for one row.
+/// Two products take turns row by row where the tensor between them does not exist for all rows: where it is
+/// recomputed, or some rows of it were kept. One row of it then needs room.
 template <class Manager>
 class backward_pass {
  public:
@@ -33,7 +34,7 @@ class backward_pass {
   }
 
   /// @param tokens_of      a row to its tokens
-  /// @param last_of_table  nor does anything else add to the table's gradient
+  /// @param last_of_table  nothing else adds to the table's gradient either
   template <class Tokens>
   void embed(const Tokens& tokens_of, bool last, bool last_of_table) const
   {
@@ -60,14 +61,14 @@ class backward_pass {
   }
 
  private:
-  /// Activations around a norm and the product behind it: the gradient of its output, the norm's input and statistics.
+  /// Activations around a norm and the product after it: the gradient of its output, the norm's input and statistics.
   struct around_norm {
     chunkmem::tensor<float> saved_layer::*slope;
     chunkmem::tensor<float> saved_layer::*input;
     chunkmem::tensor<float> saved_layer::*statistics;
   };
 
-  /// Back through a product and the norm before it, into the residual stream.
+  /// The backward pass of a product and of the norm before it, into the residual stream.
   class normed_product {
    public:
     normed_product(const network<Manager>& net, const weight& matrix, const weight& bias, const adapter& beside,
@@ -183,7 +184,7 @@ class backward_pass {
       visit(number, rows[number], rows[number].layers[which]);
   }
 
-  /// Back through the last product of the MLP and what is before it: `hidden` becomes its gradient.
+  /// The backward pass of the last product of the MLP and of the nonlinearity: `hidden` becomes its gradient.
   void through_nonlinearity(linear_backward<Manager>& contract, const row_activations& row,
                             const saved_layer& saved) const
   {
@@ -202,7 +203,7 @@ class backward_pass {
     contract.input(slope.data(), floats(between));
     if (n_.computes()) kernels::gelu_backward(floats(between), hidden.data(), size);
   }
-  /// The same from the rows that were kept behind ReLU, and its bits.
+  /// The same from the rows that were kept after ReLU, and from its bits.
   void sampled_contract(linear_backward<Manager>& contract, std::size_t which, std::size_t number) const
   {
     const row_activations& row = n_.handles().rows[number];
@@ -222,7 +223,7 @@ class backward_pass {
     }
   }
 
-  /// Back through the projection and the softmax: `qkv` becomes its gradient.
+  /// The backward pass of the projection and of the softmax: `qkv` becomes its gradient.
   void through_projection(linear_backward<Manager>& projection, std::size_t which, std::size_t number) const
   {
     const row_activations& row = n_.handles().rows[number];
@@ -259,7 +260,7 @@ class backward_pass {
     const auto d_scores = n_.scratch(rows * rows);
     const auto d_qkv = n_.scratch(rows * 3 * width);
     if (!n_.computes(5 * n_.operations_of(rows, width, rows)))
-      return;  // scores again, and two products for each of two
+      return;  // the scores again, and two products for each of the two
     kernels::attention_backward(qkv.data(), d_attended, floats(scores), floats(d_scores), floats(d_qkv),
                                 {0, rows, n_.heads(), width});
     kernels::copy(floats(d_qkv), qkv.data(), rows * 3 * width);

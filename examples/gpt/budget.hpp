@@ -16,9 +16,9 @@
 
 namespace gpt {
 
-/// The memory of this machine, or of the container that this runs in. A budget above it could only end in the kernel's
-/// hands.
-/// @param limits   where a control group, version 2 or 1, says what it may have; not there, or "max": all
+/// The memory of this machine, or of the container that this process runs in. A larger budget would end with the
+/// kernel's out-of-memory killer.
+/// @param limits   folder with the limits of a control group, version 2 or 1; missing, or "max": no limit
 [[nodiscard]] inline chunkmem::bytes machine_memory(const std::filesystem::path& limits = "/sys/fs/cgroup")
 {
   const auto pages = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES));
@@ -31,7 +31,7 @@ namespace gpt {
   return least;
 }
 
-/// What a training may be given.
+/// The most memory that a training may use.
 struct memory_limits {
   chunkmem::bytes host;
   std::optional<chunkmem::bytes> device;  ///< none: host memory stands in for the device
@@ -70,10 +70,11 @@ inline void check_unlimited(const memory_budget& budget, const memory_limits& li
                 " free (leave it out, or make --layers, --width or --batch smaller)"};
 }
 
-/// More than any model has. Nothing of it is allocated before the first step.
+/// More than any model needs. Nothing of it is allocated before the first step.
 inline constexpr chunkmem::bytes boundless{std::uint64_t{1} << 50};
 
-/// The chunk size asked for, or the one from the largest tensor to twice as much that leaves the least room unused.
+/// The chunk size of the command line, or the one between the largest tensor and twice that size that takes the fewest
+/// bytes.
 template <class Training>
 [[nodiscard]] chunkmem::bytes chunk_for(const options& chosen, const training_text& text,
                                         chunkmem::optimizer::thread_pool& workers)
@@ -94,11 +95,11 @@ template <class Training>
   return best;
 }
 
-/// Makes the plan of activations that the command line asks for.
+/// Makes the plan of activations that the command line requests.
 ///
-/// Planners get the device, without the bytes that a step takes beside activations: those of a step that keeps the
-/// input of each layer alone. A plan that needs more frames than it counts is made again for less.
-/// @tparam Training   has `plan`   @param rehearse   `rehearse()`: what a step by the plan of `setup` needs
+/// Planners get the device, less the bytes that a step takes apart from activations: those of a step that keeps only
+/// the input of each layer. A plan that needs more frames than it counts is made again for less room.
+/// @tparam Training   has `plan`   @param rehearse   `rehearse()`: the need of a step by the plan of `setup`
 template <class Training, class Rehearse>
 void choose_activations(training_setup& setup, Rehearse rehearse)
 {
@@ -108,7 +109,7 @@ void choose_activations(training_setup& setup, Rehearse rehearse)
   };
   plan_for(activation_mode::recompute, boundless);
   if (!is_planned(chosen.activations)) return plan_for(chosen.activations, boundless);
-  if constexpr (Training::foresees) return;  // its first steps recompute, and measure what a plan is made by
+  if constexpr (Training::foresees) return;  // its first steps recompute, and measure the times that a plan needs
   const auto least = rehearse();
   const chunkmem::bytes quarter{least.everything.count() / 4};
   const chunkmem::bytes device = std::max(chosen.device_memory.value_or(quarter), least.smallest_device);
@@ -131,9 +132,9 @@ void choose_activations(training_setup& setup)
   });
 }
 
-/// Rehearses one step on a memory without bytes and settles the capacities that the command line leaves open.
+/// Rehearses one step on a memory without bytes, and sets the capacities that the command line leaves open.
 ///
-/// The need is counted in bytes of tensors and leases, not in chunks: room that chunks leave unused is no need.
+/// The need is counted in bytes of tensors and leases, not in chunks: unused room in chunks is no need.
 /// @throws problem   see check
 template <class Training>
 [[nodiscard]] memory_budget budget_for(const training_setup& setup)

@@ -33,7 +33,7 @@
 
 namespace gpt {
 
-/// Says that checkpoints were asked for and this program was built without what they need.
+/// Refuses checkpoints where this program was built without the libraries that they need.
 inline void check_checkpoints([[maybe_unused]] const options& chosen)
 {
 #ifndef GPT_HAS_CHECKPOINTS
@@ -53,7 +53,7 @@ inline void check_checkpoints([[maybe_unused]] const options& chosen)
   if (!std::filesystem::is_directory(where, ignored)) return false;
   return !chunkmem::checkpoint::generations_in(chunkmem::io::posix_folder{where.string()}).empty();
 }
-/// Files of a save are there, also of one that did not end.
+/// True if the folder has files of a save, complete or not.
 [[nodiscard]] inline bool has_traces(const std::filesystem::path& where)
 {
   std::error_code ignored;
@@ -63,8 +63,8 @@ inline void check_checkpoints([[maybe_unused]] const options& chosen)
   return false;
 }
 
-/// A training is saved where it is resumed from: then nothing to resume is no error. It begins there, and goes on when
-/// it is started again in the same way.
+/// A training is saved to the folder that it is resumed from: then an empty folder is no error. The training begins
+/// there, and the same command resumes it.
 [[nodiscard]] inline bool goes_on_in_place(const options& chosen)
 {
   std::error_code ignored;
@@ -74,7 +74,7 @@ inline void check_checkpoints([[maybe_unused]] const options& chosen)
 }
 
 /// How stages of a pipeline save and load, each in a folder of its own. A model has `stages` and `manager`, and
-/// `others`: the folders of all stages that saved, if they were others.
+/// `others`: the folders of all saved stages, if another number of stages saved them.
 struct files_of_stages {
   template <class Model, class Folder>
   [[nodiscard]] static auto save(Model& model, Folder& folder)
@@ -84,7 +84,7 @@ struct files_of_stages {
   template <class Model, class Folder>
   [[nodiscard]] static auto load(Model& model, const Folder& folder, const chunkmem::checkpoint::load_options& how)
   {
-    constexpr bool has_replicas = requires { model.manager.ranks(); };  // they go on with as many stages
+    constexpr bool has_replicas = requires { model.manager.ranks(); };  // replicas resume with as many stages
     if constexpr (!has_replicas)
       if (!model.others.empty()) {
         using folder_type = chunkmem::io::posix_folder;
@@ -111,18 +111,17 @@ struct files_of_one {
   }
 };
 
-/// Where a training is saved, and where it was: does nothing where the command line names no folder. Over ranks each
-/// has one, of the same folders.
-/// @tparam Files   how its manager is saved and loaded, see files_of_one
+/// Saves and resumes a training: does nothing where the command line names no folder. Each rank has one object, with
+/// the same folders.
+/// @tparam Files   how the manager is saved and loaded, see files_of_one
 template <class Files>
 class checkpoints {
  public:
-  /// Opens the folders, so that what is wrong with them is said before the first step.
-  /// @throws problem   nothing to resume from, in which case no folder is made, unless the training is saved there too,
-  ///                   see goes_on_in_place; a folder that cannot be written to, or
-  ///                   that has the checkpoints of a training that this one does not go on with: saving would replace
-  ///                   them
-  /// @param shown   what is resumed, in words; empty: its folder
+  /// Opens the folders, so that errors of them are reported before the first step.
+  /// @throws problem   nothing to resume from, unless the training is saved there too (see goes_on_in_place), in which
+  ///   case no folder is made; a folder that cannot be written to; or a folder with checkpoints of a training that this
+  ///   one does not resume: saving would replace them
+  /// @param shown   name of the resumed folder in messages; empty: its path
   explicit checkpoints(const options& chosen, std::string shown = {}) : chosen_{chosen}, shown_{std::move(shown)}
   {
     if (chosen.resume && !goes_on_in_place(chosen)) open_resumed(*chosen.resume);
@@ -130,7 +129,7 @@ class checkpoints {
     if (goes_on_in_place(chosen)) resumed_.emplace(chosen.resume->string());
   }
 
-  /// @return   what was found, in a sentence; empty where nothing was to be resumed
+  /// @return   a sentence on the resumed generation; empty where the command line resumes nothing
   template <class Manager>
   [[nodiscard]] std::string resume(Manager& manager) const
   {
@@ -148,7 +147,7 @@ class checkpoints {
   {
     return saved_ && (steps % chosen_.every == 0 || steps == chosen_.steps);
   }
-  /// After `steps` steps: saves where it is time. @param ends   the training ends here, so it is time
+  /// Called after `steps` steps: saves where a checkpoint is due. @param ends   the training ends here, so one is due
   /// @return   a sentence, or nothing
   template <class Manager>
   [[nodiscard]] std::string save_after(std::size_t steps, Manager& manager, bool ends = false)
@@ -201,7 +200,7 @@ class checkpoints {
     }
   }
 
-  /// States of sampled inputs differ from those of the checkpoint: the error names options of the command line.
+  /// Another set of sampled inputs than in the checkpoint: the error names options of the command line.
   void explain_sampling(std::string_view why) const
   {
     const auto says = [&](std::string_view what) {
@@ -226,7 +225,7 @@ class checkpoints {
   std::optional<folder> resumed_;
 };
 
-/// A folder of this run alone, which goes with it.
+/// A temporary folder that is removed at the end.
 class temporary_folder {
  public:
   temporary_folder() : path_{(std::filesystem::temp_directory_path() / "chunkmem_gpt_XXXXXX").string()}
@@ -253,7 +252,7 @@ class temporary_folder {
 }
 
 /// Fills weights as --init says: from a file of weights, or from the newest checkpoint of a folder. Adapters that are
-/// not there stay as they are. @return   a sentence, or nothing
+/// not in the file stay as they are. @return   a sentence, or nothing
 /// @throws problem   there is no such file; and as import_values
 template <class Manager>
 [[nodiscard]] std::string import_weights(Manager& manager, const options& chosen)
@@ -322,7 +321,7 @@ struct files_of_stages {};
   return false;
 }
 
-/// Without a JSON parser and checksums there is nothing to be saved or taken up: check_checkpoints has said so.
+/// A build without a JSON parser and checksums saves and resumes nothing: check_checkpoints has refused the options.
 template <class Files>
 class checkpoints {
  public:
@@ -342,7 +341,7 @@ class checkpoints {
 
 #endif
 
-/// A sentence on a training that a signal ended: where it ended, and how it goes on.
+/// A sentence on a training that a signal ended: its last step, and the command that resumes it.
 [[nodiscard]] inline std::string end_of(const options& chosen, const training_result& result)
 {
   const std::string begin = "ended by " + command_line::interruption::name(result.signal) + " after step " +
@@ -354,7 +353,7 @@ class checkpoints {
   return begin + "the same command with --resume " + folder + " --checkpoint " + folder + " resumes the training";
 }
 
-/// The same of the second training of --verify.
+/// The same for the second training of --verify.
 [[nodiscard]] inline std::string end_of_verify(const training_result& result)
 {
   return "verify: ended by " + command_line::interruption::name(result.signal) + ", nothing was compared";

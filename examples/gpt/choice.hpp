@@ -8,8 +8,8 @@
 
 namespace gpt {
 
-/// A token with the probability that softmax(odds / temperature) gives it. @param odds   logits, used up
-/// @param drawn   from 0 to 1, not 1
+/// A token with the probability that softmax(odds / temperature) gives it. @param odds   logits, overwritten
+/// @param drawn   random number in [0, 1)
 [[nodiscard]] inline unsigned char choose(std::vector<float>& odds, float drawn, float temperature)
 {
   const float highest = *std::max_element(odds.begin(), odds.end());

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The whole program, small: trains twice, at a quarter of its memory and without a limit, and compares every bit.
 set(gpt_small --layers 2 --width 32 --heads 2 --context 32 --batch 2 --steps 8 --sample 20 --verify)
-# With every policy that can be chosen, each at least once; the run without a limit has the defaults.
+# Each policy that can be chosen runs at least once; the run without a limit has the defaults.
 foreach(choice IN ITEMS "belady append optimizer_on_host lookahead" "lru best_fit optimizer_on_host no_prefetch"
         "fifo size_class optimizer_on_host lookahead" "list_order best_fit device_margin lookahead"
         "cost_aware append fixed_split lookahead" "cost_aware size_class device_margin no_prefetch"
@@ -20,7 +20,7 @@ foreach(choice IN ITEMS "belady append optimizer_on_host lookahead" "lru best_fi
                 COMMAND gpt ${gpt_small} ${device} --eviction ${eviction} --layout ${layout} --placement ${placement}
                         --transfer ${transfer})
 endforeach()
-# Activations are kept, computed again, as a planner says, or rows of some are sampled; over ranks too.
+# Activations are kept, recomputed, planned, or some of their rows are sampled; over ranks too.
 foreach(choice IN ITEMS keep recompute karma planned sample=0.3)
   chunkmem_test(example.gpt_activations.${choice} LABELS example TIMEOUT 120
                 COMMAND gpt ${gpt_small} --activations ${choice} --transfer planned --accumulate 2)
@@ -35,8 +35,9 @@ if(TARGET chunkmem::checkpoint)
 endif()
 chunkmem_test(example.gpt_activations.ranks LABELS example TIMEOUT 120
               COMMAND gpt --layers 3 --width 32 --heads 2 --context 32 --batch 2 --steps 4 --verify --ranks 2 --activations recompute)
-# Beyond the device on every rank: activations as a planner says, and updates when a weight is used next or before the norm is known.
-# The first step is clipped, so that early updates are undone, and the others are not.
+# Less device memory than needed on every rank: activations by a planner, and updates at the next use of a weight or
+# before the norm is known. The first step is clipped, so its early updates are undone; those of the other steps are
+# not.
 set(gpt_updates sh "${CMAKE_CURRENT_LIST_DIR}/tests/updates.sh")
 foreach(choice IN ITEMS "late karma 3" "early karma 3" "late planned 1" "early planned 2")
   string(REPLACE " " ";" words "${choice}")
@@ -47,7 +48,7 @@ foreach(choice IN ITEMS "late karma 3" "early karma 3" "late planned 1" "early p
                 COMMAND ${gpt_updates} ${when} $<TARGET_FILE:gpt> --layers 4 --width 32 --heads 2 --context 32 --batch 2 --steps 4 --clip 2.5 --verify --ranks 3
                         --shard ${shard} --activations ${activations} --update ${when} --transfer planned)
 endforeach()
-# Updates on the device and on the host, by measured steps: of one rank, and of ranks with every weight divided.
+# Updates on the device and on the host, by measured steps: on one rank, and on ranks that divide every weight.
 foreach(choice IN ITEMS "0" "3 --ranks 3 --shard 3")
   string(REPLACE " " ";" words "${choice}")
   list(POP_FRONT words ranks)
@@ -55,7 +56,7 @@ foreach(choice IN ITEMS "0" "3 --ranks 3 --shard 3")
                 COMMAND ${gpt_updates} measured $<TARGET_FILE:gpt> --layers 2 --width 32 --heads 2 --context 32 --batch 2 --steps 46 --sample 0 --clip 1 --verify
                         --precision bf16 --activations karma --transfer planned --update measured ${words})
 endforeach()
-# What the README shows of the first command.
+# The output of the first command that the README shows.
 chunkmem_test(docs.output LABELS slow TIMEOUT 900
               COMMAND sh "${PROJECT_SOURCE_DIR}/tests/pages/output.sh" $<TARGET_FILE:gpt> "${PROJECT_SOURCE_DIR}/bench/results/gpt.txt")
 foreach(precision IN ITEMS bf16 fp16)
@@ -76,7 +77,7 @@ if(TARGET test_perfetto)
 CHUNKMEM_TRACE='${folder}' \"$2\" '[.trace]'" trace $<TARGET_FILE:gpt> $<TARGET_FILE:test_perfetto>)
 endif()
 
-# Over ranks: every stage, with more than one batch for each; and as processes, where there is MPI.
+# Over ranks: every ZeRO stage, with more than one batch for each rank; and as processes, where MPI is installed.
 set(gpt_over_ranks --layers 2 --width 32 --heads 2 --context 32 --batch 2 --steps 5 --clip 1 --verify)
 foreach(stage RANGE 0 3)
   chunkmem_test(example.gpt_ranks.${stage} LABELS example TIMEOUT 120
@@ -89,7 +90,7 @@ if(TARGET chunkmem::mpi AND chunkmem_mpi_launcher AND NOT CHUNKMEM_SANITIZE)
                 COMMAND ${chunkmem_mpi_launcher} -np 2 $<TARGET_FILE:gpt> ${gpt_over_ranks} --shard 3)
   chunkmem_test(example.gpt_out_of_core.mpi LABELS example mpi TIMEOUT 120
                 COMMAND ${gpt_updates} late ${chunkmem_mpi_launcher} -np 2 $<TARGET_FILE:gpt> ${gpt_over_ranks} --shard 3 --activations karma --update late)
-  # Over links of their own, where a computer may have network namespaces: else the script says that it is skipped.
+  # Over links with limited rates, where a computer may make network namespaces: elsewhere the script reports a skip.
   chunkmem_test(example.gpt_nodes LABELS slow mpi TIMEOUT 300
                 COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/tests/nodes.sh" $<TARGET_FILE:gpt>)
   if(TARGET probe_links AND NOT chunkmem_why_no_json)
@@ -104,7 +105,7 @@ if(TARGET chunkmem::mpi AND chunkmem_mpi_launcher AND NOT CHUNKMEM_SANITIZE)
   endforeach()
 endif()
 
-# Stages of a pipeline, threads and processes: each with a quarter of its memory, against one device without a limit.
+# Stages of a pipeline, as threads and processes: each with a quarter of its memory, against one device without a limit.
 set(gpt_in_stages --layers 4 --width 32 --heads 2 --context 32 --batch 2 --steps 5 --verify)
 foreach(choice IN ITEMS "gpipe 2 4 swap" "1f1b 3 6 recompute" "eager 3 6 swap" "interleaved 2 4 recompute" "2bw 4 4 swap" "2bw 1 3 swap"
         "zb-h1 2 4 swap" "zb-h2 4 8 swap" "zb-v 2 4 swap")
@@ -119,7 +120,7 @@ foreach(choice IN ITEMS "gpipe 2 4 swap" "1f1b 3 6 recompute" "eager 3 6 swap" "
 endforeach()
 chunkmem_test(example.gpt_stages.fp16 LABELS example TIMEOUT 120
               COMMAND gpt ${gpt_in_stages} --schedule 2bw --stages 2 --microbatches 4 --precision fp16 --clip 0.5)
-# Pipelines side by side, which divide what --shard says.
+# Parallel pipelines, which divide the data that --shard says.
 foreach(choice IN ITEMS "1f1b 2 2 1" "interleaved 2 2 1" "2bw 3 2 2" "zb-v 2 3 3")
   string(REPLACE " " ";" words "${choice}")
   list(GET words 0 schedule)
@@ -159,7 +160,7 @@ if(NOT chunkmem_why_no_json)
                         "${PROJECT_SOURCE_DIR}/examples/configure/clusters/four_processes.json" "${PROJECT_BINARY_DIR}/gpt_forecast")
 endif()
 
-# As configure plans, for threads and processes; every plan over links that are slow; and drawn plans on four nodes.
+# Plans of configure, for threads and processes; every plan over slow links; and random plans on four nodes.
 if(TARGET configure)
   set(gpt_planned sh "${CMAKE_CURRENT_LIST_DIR}/tests/plans.sh" $<TARGET_FILE:gpt> $<TARGET_FILE:configure>
       "${PROJECT_SOURCE_DIR}/examples/configure/clusters/four_processes.json")
@@ -180,7 +181,8 @@ if(TARGET configure)
   endif()
 endif()
 
-# Saved after 3, 6 and 8 steps; taken up after 6 with another device, layout and eviction: every loss is that of one run.
+# Saved after 3, 6 and 8 steps, and resumed after 6 with another device, layout and eviction: every loss is that of one
+# run.
 if(TARGET chunkmem::checkpoint)
   set(folder "${PROJECT_BINARY_DIR}/gpt_checkpoint")
   list(JOIN gpt_small " " small)
@@ -216,7 +218,7 @@ rm '${folder}/generation-000003.manifest' && \
   endif()
 endif()
 
-# Programs that a user ends go on to the same result. A few moments here, ten and processes among the slow tests.
+# Programs that a user ends resume to the same result. A few moments here; ten moments and processes in the slow tests.
 if(NOT TARGET chunkmem::checkpoint)
   chunkmem_skipped_test(example.interrupted "${chunkmem_why_no_checkpoint}" LABELS example)
 elseif(gpt_python)
@@ -240,7 +242,7 @@ else()
   endforeach()
 endif()
 
-# Twenty steps against automatic differentiation: see oracle/oracle.py. It downloads JAX, or is skipped.
+# Twenty steps against automatic differentiation: see oracle/oracle.py. The script downloads JAX, or is skipped.
 find_program(gpt_python python3)
 if(gpt_python)
   chunkmem_test(example.gpt_oracle LABELS slow TIMEOUT 1800

@@ -24,10 +24,10 @@ void size_line(std::FILE* out, const char* name, bytes size)
   std::fprintf(out, "  %-20s %12s\n", name, size_text(size).c_str());
 }
 
-/// Time left [s] from which on the line of a terminal says it.
+/// The progress line of a terminal shows the time left from this many seconds on.
 constexpr double worth_telling = 2.0;
 
-/// A rate in the unit of `scale`. Of copies that no update waited for, none is known.
+/// A rate in the unit of `scale`. The rate of copies that no update waited for is unknown.
 std::string rate_text(double rate, double scale, const char* unit)
 {
   if (rate == std::numeric_limits<double>::max()) return "unmeasured";
@@ -65,7 +65,7 @@ const char* short_name_of(chunkmem::dtype precision)
   return precision == float32 ? "fp32" : precision == bfloat16 ? "bf16" : "fp16";
 }
 
-/// What the numbers are kept in, and how a step is made of them.
+/// The types of numbers, and the settings of the optimizer.
 void precision_line(std::FILE* out, const options& chosen)
 {
   std::fprintf(out, "numbers weights and gradients %s, gradient %s, ", short_name_of(chosen.precision),
@@ -161,7 +161,7 @@ void display::noise(std::size_t step, const chunkmem::activation::sampling_repor
   std::fprintf(out_, "  %-20s %8s %12s %14s %12s %10s %10s\n", "input", "ratio", "saved", "noise/signal", "deviation",
                "spent", "products");
   const auto text_of = [](const char* how, double number) {
-    char digits[32] = "-";  // of what is not known
+    char digits[32] = "-";  // a number that is unknown
     if (std::isfinite(number)) std::snprintf(digits, sizeof digits, how, number);
     return std::string{digits};
   };

@@ -18,21 +18,21 @@
 
 namespace gpt {
 
-/// What the training needs, in bytes, and what it was given.
+/// The memory that the training needs and the memory that it was given.
 struct memory_budget {
   chunkmem::bytes weights, gradients, optimizer_states, activations, workspace;
   chunkmem::bytes everything, smallest_device;
   chunkmem::bytes device, host;
-  /// With gradients of their own, nothing ever has to leave; a little room for the loops not rehearsed.
+  /// With separate gradients, and with nothing ever evicted; a little more for loops that are not rehearsed.
   chunkmem::bytes unlimited_device, unlimited_host;
 };
 
-/// What one run leaves to be compared with another.
+/// The result of one run, to be compared with that of another.
 struct training_result {
-  std::vector<float> losses;  ///< held-out before, every step that is done, held-out after the last one
+  std::vector<float> losses;  ///< held-out before, every completed step, held-out after the last one
   std::uint64_t parameter_hash = 0;
-  std::size_t steps = 0;  ///< that are done
-  int signal = 0;         ///< that ended it early, or came in its last step; 0: none
+  std::size_t steps = 0;  ///< that are complete
+  int signal = 0;         ///< that ended the training early, or came in its last step; 0: none
 };
 
 /// One line about one step.
@@ -44,8 +44,8 @@ struct step_figures {
   double tokens_per_second = 0.0;
   chunkmem::bytes loaded{}, written_back{};
   bool skipped = false;                                    ///< its gradients were not finite: nothing was updated
-  double seconds = 0.0;                                    ///< that it took
-  double norm = std::numeric_limits<double>::quiet_NaN();  ///< of all gradients; not a number: nobody asked for it
+  double seconds = 0.0;                                    ///< that the step took
+  double norm = std::numeric_limits<double>::quiet_NaN();  ///< of all gradients; NaN: it was not computed
   chunkmem::bytes device_peak{};                           ///< since the start
 };
 
@@ -54,13 +54,13 @@ struct memory_figures {
   chunkmem::bytes device_peak, device_capacity, host_peak, host_capacity, loaded, written_back;
   std::uint64_t loads = 0, evictions = 0, divergences = 0, replans = 0;
   chunkmem::wait_times stalls;
-  std::uint64_t updates_apart = 0;           ///< of a rank, late or early: see update_times
-  std::optional<measured_updates> measured;  ///< of a rank, where steps measure the place of its updates
+  std::uint64_t updates_apart = 0;           ///< late or early updates of this rank, see update_times
+  std::optional<measured_updates> measured;  ///< of this rank, where steps measure the place of updates
   std::size_t skipped = 0;                   ///< steps whose gradients were not finite
   float loss_scale = 1.0f;                   ///< at the end
 };
 
-/// Prints to a stream that is a terminal, where a line of progress is written over and says the time left, or is not.
+/// Prints to a stream. On a terminal a progress line is overwritten and shows the time left.
 class display {
  public:
   explicit display(std::FILE* out);
@@ -71,7 +71,7 @@ class display {
   void memory_made(double seconds) const;
   void note(const char* what, float loss) const;
   void step(const step_figures& figures) const;
-  /// Of the steps since the last such table.
+  /// Prints a table of the steps since the last such table.
   void noise(std::size_t step, const chunkmem::activation::sampling_report& of) const;
   void closing(const options& chosen, const memory_figures& figures) const;
   /// Bytes outside printable ASCII appear as `?`.

@@ -8,15 +8,15 @@
 
 namespace gpt {
 
-/// FNV-1a, 64 bits (Fowler, Noll, Vo): tells two runs or two texts apart, no protection against intent.
+/// FNV-1a, 64 bits (Fowler, Noll, Vo): tells two runs or two texts apart, and does not protect against forgery.
 class fnv1a {
  public:
   void add(std::span<const std::byte> data) noexcept
   {
     for (const std::byte each : data) value_ = (value_ ^ static_cast<std::uint64_t>(each)) * 0x100000001b3u;
   }
-  /// Eight bytes at once where it can, for many bytes: another value than `add` has, and a fifth of its time.
-  /// What a product leaves in the high half comes down again, or two changes of highest bits would cancel.
+  /// Eight bytes at once, for many bytes: another value than that of `add`, in a fifth of its time.
+  /// The high half of a product is mixed into the low half again: else two changes of the highest bits would cancel.
   void add_words(std::span<const std::byte> data) noexcept
   {
     std::size_t index = 0;

@@ -12,12 +12,12 @@
 
 namespace gpt {
 
-/// The first steps of a training with its forecast: chooses the plan of activations once their times are known, and
-/// tells in the end how far the forecast held.
+/// The first steps of a training and their forecast: chooses the plan of activations once their times are known, and
+/// prints at the end how accurate the forecast was.
 template <class Manager, class Trainer>
 class followed_training {
  public:
-  /// @param show   null tells nobody   @param manager, trainer   outlive this
+  /// @param show   null prints nothing   @param manager, trainer   outlive this
   followed_training(Manager& manager, Trainer& trainer, const model& net, foresight ahead, const display* show)
       : m_{manager},
         trainer_{trainer},
@@ -29,7 +29,7 @@ class followed_training {
   }
   followed_training(const followed_training&) = delete;
 
-  /// Before the first step and evaluation.
+  /// Called before the first step and evaluation.
   void measure_links() { watch_.measure_links(net_.rows.front().layers.front().hidden); }
   void begin_step() { watch_.begin_step(); }
   /// @param events   before this step
@@ -66,8 +66,7 @@ class followed_training {
   const display* show_;
 };
 
-/// The steps that `followed_training` follows, on virtual clocks: without files, and with the plan of the later steps
-/// given.
+/// The same steps as `followed_training` on virtual clocks: without files, and with a given plan of the later steps.
 template <class Manager, class Trainer, class Setup>
 [[nodiscard]] foreseen_steps foreseen_by(Manager& manager, Trainer& trainer, const model& net, const Setup& setup,
                                          const chunkmem::activation::activation_plan& later,

@@ -60,7 +60,7 @@ using chunkmem::configurator::cluster;
   for (std::uint32_t from = 0; from < nodes; ++from)
     for (std::uint32_t to = 0; to < nodes; ++to)
       if (from != to) latencies.push_back(whole.links(from, to).latency);
-  // The longest of measured latencies is a pause of a process, and no trait of a link.
+  // The longest of the measured latencies is a pause of a process, and no property of a link.
   const double latency = median(latencies);
   cluster without_latency = whole;
   for (std::uint32_t from = 0; from < nodes; ++from)

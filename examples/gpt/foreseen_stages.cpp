@@ -32,7 +32,7 @@ constexpr double no_time = 1e30;  // a rate
           .network_nanoseconds = 0};
 }
 
-/// The groups of one rank on virtual clocks: all others do as it does.
+/// The process groups of one rank on virtual clocks: all other ranks do the same at the same time.
 class place_on_clocks {
  public:
   using communicator_type = simulated_ranks;

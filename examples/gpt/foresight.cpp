@@ -21,8 +21,8 @@ using chunkmem::activation::activation_plan;
 using chunkmem::activation::chain_run;
 using chunkmem::activation::chain_step;
 
-constexpr double no_limit = 1e30;      // of a rate
-constexpr double worth_a_cause = 0.1;  // of what was said
+constexpr double no_limit = 1e30;      // a rate
+constexpr double worth_a_cause = 0.1;  // least relative difference that gets a cause
 constexpr double out_of_reach = std::numeric_limits<double>::max();
 
 /// @return   a rate that a clock can have
@@ -73,7 +73,7 @@ template <class... Numbers>
 
 [[nodiscard]] std::string head_of_table()
 {
-  return line("  %-22s %24s %24s\n", "a step", "said", "seen");
+  return line("  %-22s %24s %24s\n", "a step", "expected", "measured");
 }
 [[nodiscard]] std::string row_of_seconds(const step_account& said, const step_account& seen)
 {
@@ -94,7 +94,7 @@ template <class... Numbers>
   return said.loaded == seen.loaded && said.written_back == seen.written_back && said.device_peak == seen.device_peak;
 }
 
-/// The part of a step that differs most from what was said of it.
+/// The part of a step whose time differs most from the forecast.
 [[nodiscard]] std::string cause_of_seconds(const options& chosen, const step_account& said, const step_account& seen)
 {
   constexpr std::array<const char*, step_parts> names{"forward runs of layers", "backward runs of layers",
@@ -252,8 +252,8 @@ std::string foresight::told() const
       text += plan_.action_of(layer) == chunkmem::activation::block_action::recompute ? 'R' : '-';
     text += '\n';
   }
-  if (!fits_) return text + "said    the steps to come cannot be foreseen\n";
-  return text + "said    " + seconds_told(said_.seconds) + " a step, " + bytes_told(said_) + '\n';
+  if (!fits_) return text + "expect  the next steps cannot be simulated\n";
+  return text + "expect  " + seconds_told(said_.seconds) + " a step, " + bytes_told(said_) + '\n';
 }
 
 std::string foresight::compared_with(const step_account& seen, const unforeseen& events) const

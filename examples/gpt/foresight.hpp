@@ -24,19 +24,19 @@ struct training_setup;
 
 /// The first steps of a training on virtual clocks.
 struct foreseen_steps {
-  bool fits = false;             ///< the other members say nothing where it does not
+  bool fits = false;             ///< false: the other members have no meaning
   step_account compared{};       ///< the mean of the steps that are compared
   part_operations operations{};  ///< of the last measured step
 };
 
-/// The memory that a training has, and where it begins.
+/// The memory that a training has, and whether it is resumed.
 struct training_start {
   chunkmem::bytes device, host;
   chunkmem::memory_requirement need{};  ///< of a step
 };
 
-/// The first steps of a training: the same trainer and manager, policies and capacities, without bytes. The copies and
-/// the peak are those of the real steps, since no decision of a manager depends on time.
+/// The first steps of a training: the same trainer, manager, policies and capacities, without bytes. The copies and the
+/// peak are those of the real steps, since no decision of a manager depends on time.
 /// @param setup   its plan is that of the measured steps   @param later   the plan of the other steps
 [[nodiscard]] foreseen_steps foresee(const training_setup& setup, const chunkmem::activation::activation_plan& later,
                                      const training_start& start, const clock_rates& rates);
@@ -55,17 +55,17 @@ struct unforeseen {
 
 [[nodiscard]] std::string bytes_told(const step_account& step);
 [[nodiscard]] std::string seconds_told(double seconds);
-/// A table of what was said of all stages beside what was seen, and likely causes as `foresight::compared_with`.
+/// A table of the forecast and the measurement of each stage, and likely causes as `foresight::compared_with`.
 /// @param seconds_of   the stage whose seconds are compared
 [[nodiscard]] std::string compared_stages(const options& chosen, std::span<const step_account> said,
                                           std::span<const step_account> seen, std::size_t seconds_of,
                                           const unforeseen& events);
 
-/// Chooses the plan of activations by measured rates, and tells the steps to come.
+/// Chooses the plan of activations by measured rates, and forecasts the steps to come.
 ///
 /// Modes without a planner have one plan. For `karma` and `planned` the planner makes plans for several parts of the
-/// room, beside the plans without and with all layers run again. Each is run on virtual clocks in the whole step, with
-/// weights, states, gradients and activations. The fastest one is taken.
+/// room; plans that recompute no layer and all layers are tried too. Each plan runs on virtual clocks in the whole
+/// step, with weights, states, gradients and activations. The fastest plan is taken.
 class foresight {
  public:
   /// Runs the first steps on virtual clocks, see foresee.
@@ -83,19 +83,19 @@ class foresight {
   /// Every rank makes this call, and chooses the same plan. @return   the plan of the steps to come
   [[nodiscard]] const chunkmem::activation::activation_plan& choose(const measured_times& times);
   [[nodiscard]] const chunkmem::activation::activation_plan& plan() const noexcept { return plan_; }
-  /// The mean of the compared steps, as `choose` saw it.
+  /// The forecast of the compared steps, their mean, as `choose` made it.
   [[nodiscard]] const step_account& said() const noexcept { return said_; }
   [[nodiscard]] bool is_foreseen() const noexcept { return fits_; }
   [[nodiscard]] const clock_rates& rates() const noexcept { return rates_; }
 
-  /// Lines that tell the rates, the plan and its steps.
+  /// Lines with the rates, the plan and the forecast of its steps.
   [[nodiscard]] std::string told() const;
-  /// A table of what was said beside what was seen, and a likely cause: of seconds where they differ by more
-  /// than a tenth, of bytes where they differ at all.
+  /// A table of the forecast and the measurement, and a likely cause: for seconds where they differ by more than a
+  /// tenth, for bytes where they differ at all.
   [[nodiscard]] std::string compared_with(const step_account& seen, const unforeseen& events) const;
 
  private:
-  /// The slowest rank's times, which the rates are made of.
+  /// The times of the slowest rank, by which the rates are computed.
   [[nodiscard]] measured_times agreed(measured_times times);
   [[nodiscard]] std::vector<chunkmem::activation::activation_plan> candidates(const measured_times& times) const;
 

@@ -5,7 +5,7 @@
 
 namespace gpt {
 
-/// The forward pass of one row, layer by layer. What the backward pass needs stays behind in activation tensors.
+/// The forward pass of one row, layer by layer. Tensors that the backward pass needs stay in activations.
 template <class Manager>
 class forward_pass {
  public:
@@ -45,7 +45,7 @@ class forward_pass {
   }
 
  private:
-  // What one norm does: statistics saved, the result in scratch of the caller.
+  // One norm: statistics saved, the result in scratch of the caller.
   template <class Pin>
   void norm(const Pin& x, const weight& norm, chunkmem::tensor<float> statistics, float* y, const window& where) const
   {
@@ -139,7 +139,7 @@ class forward_pass {
               hidden.data() + where.first * 4 * width, where.count, width, 4 * width);
   }
 
-  /// Of what came out of ReLU some rows stay, and a bit for each number.
+  /// Keeps some rows of the output of ReLU, and a bit for each number.
   void keep_hidden(projection_samples<Manager>& samples, std::size_t which, std::size_t row,
                    const saved_layer& saved) const
   {

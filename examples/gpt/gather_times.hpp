@@ -22,9 +22,9 @@ struct gather_times {
   static constexpr std::uint64_t small_share = 256;  ///< bytes of each rank
   static constexpr std::uint64_t large_share = 256 * 1024;
 
-  std::array<double, 2> seconds{};  ///< of a gather of small shares, and of one of large shares: the shortest of some
+  std::array<double, 2> seconds{};  ///< shortest of several gathers, of small and of large shards
 
-  /// As simulated ranks take them: sums take as long as gathers.
+  /// The costs for simulated ranks. Sums take as long as gathers.
   [[nodiscard]] chunkmem::collective::network_costs costs(std::uint32_t ranks) const
   {
     constexpr double no_limit = 1e30;

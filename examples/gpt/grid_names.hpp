@@ -8,7 +8,7 @@
 
 namespace gpt {
 
-// What the ranks of a grid of stages and replicas are called in errors of their groups.
+// The names of ranks, in a grid of stages and replicas, in errors of their groups.
 
 /// @param replicas   of each stage; a single pipeline has no name
 inline std::string name_of_pipeline(std::uint32_t replica, std::uint32_t replicas)
@@ -29,7 +29,7 @@ inline chunkmem::collective::member_names names_of_grid(std::uint32_t stages, st
     names.ranks.push_back("stage " + std::to_string(rank % stages) + " of replica " + std::to_string(rank / stages));
   return names;
 }
-/// The two stages with a copy of the table each.
+/// The two stages that have a copy of the table.
 inline chunkmem::collective::member_names names_of_tables(std::uint32_t first, std::uint32_t last,
                                                           std::uint32_t replica)
 {

@@ -5,9 +5,9 @@
 
 namespace gpt {
 
-/// The end of the model: final norm, logits against the table of tokens, loss, and the way back to the last layer.
+/// The end of the model: final norm, logits against the table of tokens, loss, and the backward pass to the last layer.
 ///
-/// Forward and backward are one piece, because logits are the one thing not worth saving: they live in a lease.
+/// Forward and backward run together, so logits live in a lease and are never saved.
 template <class Manager>
 class head {
  public:
@@ -15,11 +15,11 @@ class head {
 
   explicit head(const network<Manager>& net) : n_{net}, m_{net.manager()} {}
 
-  /// The loss of all rows, summed over their positions; starts their backward pass and ends their outputs.
+  /// The loss of all rows, summed over their positions; starts their backward pass and drops their outputs.
   /// @param targets_of   a row to the byte that follows each of its positions
-  /// @param scale        what the loss of one position weighs in what is differentiated
+  /// @param scale        weight of the loss of one position in the sum that is differentiated
   /// @param last         no other micro-batch follows in this step
-  /// @param last_of_table  nor does the embedding add its part to the gradient of the table
+  /// @param last_of_table  the embedding does not add to the gradient of the table either
   template <class Targets>
   [[nodiscard]] double backward(const Targets& targets_of, float scale, bool last, bool last_of_table = false) const
   {

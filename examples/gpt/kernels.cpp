@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Eigen packs the blocks of a product into scratch memory, and takes it from the stack up to this limit. A block of the
-// sizes Eigen chooses (bounded by its idea of the second-level cache, not by the matrix) stays below 2 MiB, so no
-// product of a training step touches the heap, and an 8 MiB stack is wide enough.
+// Eigen packs the blocks of a product into scratch memory, and takes it from the stack up to this limit. Eigen bounds a
+// block by its estimate of the second-level cache, not by the matrix, so a block stays below 2 MiB. So no product of a
+// training step touches the heap, and an 8 MiB stack is large enough.
 #define EIGEN_STACK_ALLOCATION_LIMIT (4 * 1024 * 1024)
 
 #include "kernels.hpp"
@@ -20,7 +20,7 @@ using matrix = Eigen::Map<row_major, Eigen::Aligned16>;
 using const_matrix = Eigen::Map<const row_major, Eigen::Aligned16>;
 using row = Eigen::Map<Eigen::Array<float, 1, Eigen::Dynamic>>;
 using const_row = Eigen::Map<const Eigen::Array<float, 1, Eigen::Dynamic>>;
-// The columns of one head inside rows of all heads: a step from row to row that is wider than the row.
+// The columns of one head inside rows of all heads: the stride from row to row is wider than the row.
 using slice = Eigen::Map<row_major, Eigen::Unaligned, Eigen::OuterStride<>>;
 using const_slice = Eigen::Map<const row_major, Eigen::Unaligned, Eigen::OuterStride<>>;
 // At most this many numbers on the stack at once, where one intermediate value is used twice.
@@ -36,7 +36,7 @@ void add_or_set(float beta, row old, const const_row& fresh)
   }
 }
 
-/// scores = causal softmax of q k^T / sqrt(head width); what a query must not see becomes 0.
+/// scores = causal softmax of q k^T / sqrt(head width); positions after the query become 0.
 void probabilities(const const_slice& queries, const const_slice& keys, float* scores, const attention_extents& extents)
 {
   const float scale = 1.0f / std::sqrt(static_cast<float>(extents.head_width()));

@@ -4,9 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 
-/// The arithmetic of a transformer on plain row-major arrays: nothing here knows where the bytes come from.
+/// The arithmetic of a transformer on plain row-major arrays: no function here knows where the bytes come from.
 ///
-/// Every array starts on 16 bytes and holds what the comment says; arrays do not overlap. Gradients of weights obey
+/// Every array starts at a multiple of 16 bytes and holds what the comment says; arrays do not overlap. Gradients of
+/// weights obey
 /// `result = beta * old + new` with beta 0 or 1, and beta 0 never reads the old bytes.
 ///
 /// Numerics: one thread and a fixed order, so the same build gives the same bits for the same input. Eigen and the
@@ -20,7 +21,7 @@ using index = std::ptrdiff_t;
 /// @param statistics   written: {mean, rstd} for each row, [rows, 2]
 void layer_norm_forward(const float* x, const float* norm, float* statistics, float* y, index rows, index width);
 
-/// The same y again from the statistics saved: cheaper to compute than to keep.
+/// The same y again from the saved statistics: cheaper to recompute than to keep.
 void layer_norm_again(const float* x, const float* norm, const float* statistics, float* y, index rows, index width);
 
 /// dx += the gradient with respect to x.
@@ -67,19 +68,19 @@ void clear(float* y, index elements);
 /// y = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) (Hendrycks and Gimpel 2016)
 void gelu_forward(const float* x, float* y, index elements);
 
-/// x: in what was before GELU, out the gradient with respect to it.
+/// x: on entry the input of GELU, on return its gradient.
 void gelu_backward(const float* dy, float* x, index elements);
 
 /// x = max(x, 0). NaN stays NaN.
 void relu(float* x, index elements);
 
-/// x: in what came out of ReLU, out the gradient with respect to what went in.
+/// x: on entry the output of ReLU, on return the gradient of its input.
 void relu_backward(const float* dy, float* x, index elements);
 
-/// bits[i / 8], bit i % 8: whether x[i] is above 0, or no number. @pre elements is a multiple of 8
+/// bits[i / 8], bit i % 8: whether x[i] is above 0, or NaN. @pre elements is a multiple of 8
 void positive_bits(const float* x, std::uint8_t* bits, index elements);
 
-/// dy[i] = 0 where the bit of i is 0.
+/// dy[i] = 0 where bit i is 0.
 void clear_others(const std::uint8_t* bits, float* dy, index elements);
 
 /// Extents of one row of a batch in attention.
@@ -96,7 +97,7 @@ struct attention_extents {
 /// Causal softmax attention. `qkv` is [keys, 3 * width], `out` is [count, width], `scores` [count, keys] is scratch.
 void attention_forward(const float* qkv, float* scores, float* out, const attention_extents& extents);
 
-/// The gradient with respect to qkv; the probabilities are computed again. @pre extents.first == 0
+/// The gradient with respect to qkv; the probabilities are recomputed. @pre extents.first == 0
 /// @param scores, d_scores   scratch, [count, count] each
 void attention_backward(const float* qkv, const float* d_out, float* scores, float* d_scores, float* d_qkv,
                         const attention_extents& extents);

@@ -14,7 +14,7 @@
 
 namespace gpt {
 
-/// The order in which layers run, and what becomes of their activations in between.
+/// The order in which layers run, and the fate of their activations in between.
 template <class Manager>
 class layer_runs {
  public:
@@ -27,7 +27,7 @@ class layer_runs {
     use(plan.steps.empty() ? plan_layer_runs(activation_mode::keep, size) : plan);
   }
 
-  /// Between two steps: the next ones run in this order. @param plan   of the layers
+  /// Between two steps: later steps run in this order. @param plan   of the layers
   void use(const chunkmem::activation::activation_plan& plan)
   {
     plan_ = plan;
@@ -50,7 +50,7 @@ class layer_runs {
       after_forward(step);
     }
   }
-  /// Runs of the backward pass, forward again among them.
+  /// Runs of the backward pass, including forward runs of recomputed layers.
   template <class Run, class Back>
   void backward(const Run& run_layer, const Back& back_layer)
   {
@@ -66,7 +66,7 @@ class layer_runs {
       drop_after(step);
     }
   }
-  /// Lets go of what an interrupted step kept.
+  /// Releases the pins that an interrupted step kept.
   void reset() noexcept
   {
     for (auto& pins : kept_) pins.clear();

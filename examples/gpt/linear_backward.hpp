@@ -13,8 +13,8 @@
 
 namespace gpt {
 
-/// A linear layer on its way back, for all rows of a micro-batch: its weights are brought and widened once, and their
-/// gradients are rounded once, by `finish`. A frozen weight has no gradient; an adapter beside it has.
+/// The backward pass of a linear layer, for all rows of a micro-batch: its weights are loaded and widened once, and
+/// their gradients are rounded once, by `finish`. A frozen weight has no gradient; its adapter has one.
 ///
 ///     linear_backward product{n, it.projection, it.projection_bias, it.beside_projection, width, width};
 ///     for (...) product.gradients(x, dy), product.input(dy, dx);   // or product.sampled(...)
@@ -64,8 +64,8 @@ class linear_backward {
     if (n_.computes(n_.operations_of(n_.context(), beside_->rank, inputs_)))
       kernels::add_product_transposed(floats(v), down.data(), dx, n_.context(), inputs_, beside_->rank);
   }
-  /// Both, from the rows that were kept of the input: dx and the gradient of the bias are exact. What an adapter makes
-  /// of its input is made of the kept rows again.
+  /// Both, from the kept rows of the input: dx and the gradient of the bias are exact. The adapter's inner activation
+  /// is recomputed from the kept rows.
   template <class Input>
   void sampled(Input& kept, const chunkmem::activation::sampled_batch& batch, std::span<const float> dy, float* dx)
   {
@@ -106,7 +106,7 @@ class linear_backward {
                                   linear_slope{dy, outputs, [] {}, of_up});
   }
 
-  /// No row comes any more, and no product reads the weights. @param last   nor does another micro-batch follow
+  /// No more rows follow, and no product reads the weights. @param last   no other micro-batch follows either
   void finish(bool last)
   {
     matrix_.reset();

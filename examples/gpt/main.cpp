@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains a small GPT on real text in a quarter of the device memory it needs, and can prove that nothing changed.
+// Trains a small GPT on real text in a quarter of the device memory it needs, and can prove that the result is the
+// same.
 
 #include "../interruption.hpp"
 #include "../run_program.hpp"

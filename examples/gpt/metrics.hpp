@@ -23,15 +23,15 @@
 
 namespace gpt {
 
-/// The file of --metrics: a line of JSON for each step, which can be read as soon as the step is over.
+/// The file of --metrics: a line of JSON for each step, readable as soon as the step is over.
 ///
 /// Members: `step` from 1, `loss` [nats a token], `norm` of all gradients before clipping, `learning_rate`, `seconds`,
 /// `tokens_per_second`, `device_peak_bytes` since the start, `loaded_bytes` and `written_back_bytes` of the step,
 /// `skipped` and the `time` at the end of the step [s since 1970]. A number that is unknown or not finite is null.
 class metrics_file {
  public:
-  /// Begins the file anew, or keeps its lines of the steps before where a training goes on.
-  /// @param done   steps of the training that was resumed
+  /// Begins a new file; a resumed training keeps the lines of the steps before.
+  /// @param done   steps of the resumed training
   /// @throws problem   the file cannot be written, or has no room for those lines: an older one stays
   metrics_file(const std::filesystem::path& where, std::size_t done) : where_{where.string()}
   {
@@ -73,7 +73,7 @@ class metrics_file {
   }
 
  private:
-  /// Whole lines of the first steps. A run that was killed may have left lines of later steps, which come again.
+  /// Whole lines of the first steps. A killed run may have left lines of later steps, which are written again.
   [[nodiscard]] static std::string lines_until(const std::filesystem::path& where, std::size_t last)
   {
     std::error_code ignored;
@@ -94,7 +94,7 @@ class metrics_file {
   std::optional<chunkmem::replaced_file> file_;
 };
 
-/// Says before the first step that the file cannot be written. An older one stays. @throws problem
+/// Reports before the first step that the file cannot be written. An older file stays. @throws problem
 inline void check_metrics(const options& chosen)
 {
   if (chosen.metrics) (void)command_line::output_file<problem>{"--metrics", *chosen.metrics};

@@ -12,7 +12,7 @@
 
 namespace gpt {
 
-/// What the forward pass of one layer leaves for its backward pass, for one row of the batch. Always fp32.
+/// The tensors of one layer that its backward pass needs, for one row of the batch. Always fp32.
 struct saved_layer {
   chunkmem::tensor<float> input;                 ///< [context, width]
   chunkmem::tensor<float> attention_statistics;  ///< [context, 2]
@@ -20,7 +20,7 @@ struct saved_layer {
   chunkmem::tensor<float> attended;              ///< [context, width]
   chunkmem::tensor<float> middle;                ///< [context, width], between attention and MLP
   chunkmem::tensor<float> mlp_statistics;        ///< [context, 2]
-  chunkmem::tensor<float> hidden;                ///< [context, 4 width], before GELU or behind ReLU
+  chunkmem::tensor<float> hidden;                ///< [context, 4 width], before GELU or after ReLU
 };
 
 /// All tensors of a layer's activations, in the order of their first uses.
@@ -30,15 +30,15 @@ struct saved_layer {
           saved.middle, saved.mlp_statistics,       saved.hidden};
 }
 
-/// One row of the batch: a window of text on its way through the layers.
+/// One row of the batch: the activations of a window of text.
 struct row_activations {
   std::vector<saved_layer> layers;
   chunkmem::tensor<float> output;  ///< of the last layer
-  chunkmem::tensor<float> slope;   ///< the gradient of the residual stream, on its way back
-  chunkmem::tensor<float> start;   ///< that gradient at its start, where the way back is gone twice: of a divided part
+  chunkmem::tensor<float> slope;   ///< the gradient of the residual stream
+  chunkmem::tensor<float> start;   ///< its first value, for a part whose backward run is divided in two
 };
 
-/// Handles of every tensor of the model: no data.
+/// Handles of every tensor of the model, without data.
 struct model : parameter_set {
   std::vector<row_activations> rows;
 };
@@ -78,7 +78,7 @@ void declare_rows(Manager& manager, model& net)
   }
 }
 
-/// Declares the whole model in the order of its use, so that neighbours in time share chunks.
+/// Declares the whole model in the order of its use, so that tensors used together share chunks.
 /// @param precision   what weights are stored in: float32, bfloat16 or float16
 template <class Manager>
 [[nodiscard]] model declare(Manager& manager, const extents& size, chunkmem::dtype precision)

@@ -15,22 +15,22 @@
 
 namespace gpt {
 
-/// Some positions of one row: the tokens there, and whether earlier positions stay as they are.
+/// Some positions of one row: their tokens, and whether earlier positions stay as they are.
 struct window {
   const unsigned char* tokens = nullptr;  ///< of position `first` and on
   kernels::index first = 0;
   kernels::index count = 0;
 
-  /// A window from position 0 overwrites; a later one continues what lies there.
+  /// A window from position 0 overwrites; a later window keeps the positions before it.
   [[nodiscard]] chunkmem::write_access how() const noexcept
   {
     return first == 0 ? chunkmem::access::write : chunkmem::access::read_write;
   }
 };
 
-/// The pieces that forward and backward share: pins, leases, and one product with its bias.
+/// The parts that forward and backward share: pins, leases, and one product with its bias.
 ///
-/// In a rehearsal the same pins and leases are taken and no kernel runs: they carry no bytes.
+/// A rehearsal takes the same pins and leases, which have no bytes, and runs no kernel.
 template <class Manager>
 class network {
  public:
@@ -57,19 +57,19 @@ class network {
   /// Weights are read from this list from now on: the newest ones, or an older version.
   void read_from(chunkmem::list_id list) noexcept { list_ = list; }
   [[nodiscard]] chunkmem::list_id list() const noexcept { return list_; }
-  /// From now on some rows alone are kept of the projections' inputs, in the passes of training.
+  /// From now on only some rows of the projections' inputs are kept, in the passes of training.
   void use(projection_samples<Manager>& samples) noexcept { samples_ = &samples; }
-  /// Null where gradients are exact, and where nothing is trained.
+  /// Null where gradients are exact, and outside of training.
   [[nodiscard]] projection_samples<Manager>* samples() const noexcept { return is_training_ ? samples_ : nullptr; }
-  /// Rows of what comes out of ReLU are kept, and its bits.
+  /// Rows of the output of ReLU are kept, and its bits.
   [[nodiscard]] bool samples_hidden() const noexcept
   {
     return samples() != nullptr && net_.size.mlp == nonlinearity::relu;
   }
-  /// Queries, keys and values are not kept between the passes of training: the product runs again.
+  /// Queries, keys and values are not kept between the passes of training: their product runs again.
   void run_qkv_again(bool again) noexcept { runs_qkv_again_ = again; }
   [[nodiscard]] bool runs_qkv_again() const noexcept { return runs_qkv_again_ && is_training_; }
-  /// A micro-batch of training begins, or has ended: then everything stays as it is written.
+  /// Begins or ends a micro-batch of training. Outside of training all activations are kept whole.
   void set_training(bool is_training) noexcept { is_training_ = is_training; }
   /// See gpt::computes.
   [[nodiscard]] bool computes(double operations = 0) const { return gpt::computes(m_, operations); }
@@ -120,7 +120,7 @@ class network {
     const float* const numbers = pin.data();
     return {std::move(pin), numbers};
   }
-  /// They are not needed any more.
+  /// The tensor is not needed any more.
   void forget(tensor saved) const
   {
     if (keeps_saved_)
@@ -129,7 +129,7 @@ class network {
       m_.drop(saved);
   }
 
-  /// y = x * weight + bias, and what an adapter adds
+  /// y = x * weight + bias, plus the product of an adapter
   void linear(const float* x, const weight& weight, const gpt::weight& bias, const adapter& beside, float* y,
               index rows, index inputs, index outputs) const
   {

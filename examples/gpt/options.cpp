@@ -17,7 +17,7 @@
 namespace gpt {
 namespace {
 
-/// What was typed, before it means anything: our own sentences say what is wrong with it.
+/// The words of the command line before they are parsed: this program's own sentences report errors.
 struct raw_options {
   std::string device_memory, host_memory, chunk_bytes;
   std::string layers, width, heads, context, batch, steps, seed, sample, learning_rate;
@@ -31,7 +31,7 @@ struct raw_options {
   std::string sample_room, sample_file, noise;
 };
 
-/// The words that choose one policy of a list: their names, without the family where they end in it.
+/// The words that choose one policy of a list: their names, without the family at the end.
 template <class Any>
 std::vector<std::string> words_of()
 {
@@ -220,7 +220,7 @@ void read_real(const char* option, const std::string& text, const char* range, b
   out = number;
 }
 
-/// @return   which of the words it is, 0 where nothing was typed
+/// @return   the index of the word, 0 where the option is absent
 std::size_t read_word(const char* option, const std::string& text, const std::vector<std::string>& words)
 {
   if (text.empty()) return 0;
@@ -241,7 +241,7 @@ void read_policies(const raw_options& raw, options& out)
 {
   read_policy("--eviction", raw.eviction, out.eviction);
   read_policy("--layout", raw.layout, out.layout);
-  // host_first is the name of before, which scripts may have for one version
+  // host_first is the former name, which works for one version
   read_policy("--placement", raw.placement == "host_first" ? "optimizer_on_host" : raw.placement, out.placement);
   read_policy("--transfer", raw.transfer, out.transfer);
   float share = 0.5f;
@@ -276,12 +276,12 @@ void read_precision(const std::string& text, program whose, chunkmem::dtype& out
 
 constexpr std::string_view sampling = "sample=";
 
-/// A ratio, `auto`, or a file that has ratios.
+/// A ratio, `auto`, or a file with ratios.
 void read_sampling(const raw_options& raw, program whose, options& out)
 {
   const std::string how = raw.activations.substr(sampling.size());
   out.activations = activation_mode::sample;
-  out.sample_ratio = 1;  // of inputs without one of their own
+  out.sample_ratio = 1;  // of inputs that have no ratio of their own
   const bool takes_more = whose == program::gpt;
   if (how == "auto" && takes_more) {
     out.measures_ratios = true;
@@ -350,7 +350,7 @@ void read_activations(const raw_options& raw, program whose, options& out)
   read_rate("--link-rate", raw.link_rate, out.link_rate);
 }
 
-/// How a model is tuned that was trained before, and what that goes with.
+/// Options of fine-tuning, and the options that they exclude.
 void read_tuning(const raw_options& raw, options& out)
 {
   out.size.mlp = static_cast<nonlinearity>(read_word("--mlp", raw.mlp, {"gelu", "relu"}));
@@ -433,7 +433,7 @@ void read_numbers(const raw_options& raw, program whose, options& out)
   check_extents(out.size, whose);
 }
 
-/// A gradient in the bytes of its weight: what it asks of the rest.
+/// The other options that a gradient in the bytes of its weight requires.
 void check_gradient(const options& chosen)
 {
   if (chosen.gradient != gradient_choice::in_place) return;
@@ -458,7 +458,7 @@ void check_measured(const options& chosen)
         "or recompute)"};
 }
 
-/// What trains over ranks has no way to yet, or would do once for each rank.
+/// Refuses options that a training over ranks does not support, or would apply once for each rank.
 void check_ranks(const raw_options& raw, program whose, const options& chosen)
 {
   if (!over_ranks(chosen)) {
@@ -495,7 +495,7 @@ void refuse(std::initializer_list<named_text> given, const char* why)
     if (!text.empty()) throw problem{std::string{option} + why + " (leave it out)"};
 }
 
-/// Refuses the options that no profile is measured with.
+/// Refuses the options that a profile is not measured with.
 void check_profile(const raw_options& raw, const options& chosen)
 {
   if (!chosen.plan) refuse({{"--profile", raw.profile}}, " needs --plan");

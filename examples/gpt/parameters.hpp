@@ -21,7 +21,7 @@
 
 namespace gpt {
 
-/// How a parameter starts.
+/// The first values of a parameter.
 enum class start : std::uint8_t {
   random,  ///< uniform around zero with the deviation given
   zero,    ///< biases
@@ -32,9 +32,9 @@ enum class start : std::uint8_t {
 struct weight : chunkmem::tensor_handle {
   chunkmem::dtype type = chunkmem::dtype::float32;
   std::uint64_t elements = 0;
-  bool is_trained = true;  ///< else it is frozen, and has no gradient
+  bool is_trained = true;  ///< false: the weight is frozen, and has no gradient
 
-  /// @pre   `Element` is what it was declared with
+  /// @pre   `Element` is the element type of its declaration
   template <class Element>
   [[nodiscard]] constexpr chunkmem::tensor<Element> as() const noexcept
   {
@@ -47,10 +47,10 @@ struct parameter {
   weight tensor;
   start from = start::zero;
   float deviation = 0.0f;
-  std::uint32_t number = 0;  ///< in the whole model, whatever part of it is here; copies of a tied weight have one
+  std::uint32_t number = 0;  ///< in the whole model, also where a stage has a part; copies of a tied weight share it
 };
 
-/// Two narrow matrices beside a frozen one: x * down * up is added to its product (Hu et al. 2021, arXiv 2106.09685).
+/// Two narrow matrices of a frozen one: x * down * up is added to its product (Hu et al. 2021, arXiv 2106.09685).
 struct adapter {
   weight down, up;       ///< [inputs, rank] and [rank, outputs]; up is zero at first
   std::size_t rank = 0;  ///< 0: there is none
@@ -63,21 +63,21 @@ struct layer_weights {
   adapter beside_qkv, beside_projection, beside_expand, beside_contract;
 };
 
-/// Handles of all tensors of a model: no data.
+/// Handles of all tensors of a model, without data.
 struct parameter_set {
   extents size;
   weight token_table, position_table, final_norm;
-  weight head_table;  ///< that the logits read: the table of tokens, or a copy of it on another stage
+  weight head_table;  ///< table of the logits: the table of tokens, or a copy of it on another stage
   std::vector<layer_weights> layers;
   std::vector<parameter> parameters;  ///< all of them, in the order they were declared
 };
 
 namespace detail {
 
-/// Adds tensors to a manager and notes them. Beside adapters all others are frozen.
+/// Adds tensors to a manager and lists them. With adapters all other weights are frozen.
 template <class Manager>
 struct parameter_declaration {
-  static constexpr std::uint32_t first_adapter = 1U << 20U;  ///< behind the numbers of all others
+  static constexpr std::uint32_t first_adapter = 1U << 20U;  ///< above the numbers of all other parameters
 
   Manager& manager;
   parameter_set& net;
@@ -191,7 +191,7 @@ void declare_parameters(Manager& manager, parameter_set& net, const extents& siz
   }
 }
 
-/// Where the calling thread reads and writes weights: on the device, if that is memory which it can reach.
+/// Where the calling thread reads and writes weights: on the device, if the thread can access its memory.
 template <class Manager>
 inline constexpr chunkmem::memory_location reachable =
     Manager::engine_type::host_addressable ? chunkmem::memory_location::device : chunkmem::memory_location::host;
@@ -207,9 +207,9 @@ inline constexpr chunkmem::memory_location reachable =
   }
 }
 
-/// Gives every parameter its first values, which depend on the seed and on the place of each number only, rounded to
-/// nearest where they are stored in 16 bits.
-/// @param begun   called once, as soon as the first parameter can be written: the manager has made its memory then
+/// Gives every parameter its first values, which depend only on the seed and on the index of each number, and are
+/// rounded to nearest for 16 bits.
+/// @param begun   called once, when the first parameter is writable: the manager has allocated its memory then
 template <class Manager, chunkmem::executor Executor = chunkmem::serial, std::invocable Begun = void (*)()>
 void fill(
     Manager& manager, const parameter_set& net, std::uint64_t seed, Executor&& workers = {}, Begun&& begun = [] {})

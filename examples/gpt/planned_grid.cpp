@@ -63,7 +63,7 @@ namespace {
 namespace configurator = chunkmem::configurator;
 using configurator::parallel_plan;
 
-/// As write_model writes it.
+/// The model that write_model writes.
 [[nodiscard]] chunkmem::workload::transformer_shape shape_of(const extents& size)
 {
   return {.layers = size.layers,
@@ -77,7 +77,8 @@ using configurator::parallel_plan;
           .sequence = size.context};
 }
 
-/// As configure plans for it. The bytes of a profile are those of this trainer, so no trait says them.
+/// The model that configure plans for. A profile contains the measured bytes of this trainer, so no trait of the
+/// trainer is needed.
 [[nodiscard]] configurator::trained_model model_of(const options& chosen)
 {
   constexpr configurator::sum_route sums = configurator::sum_route::direct;
@@ -100,14 +101,14 @@ using configurator::parallel_plan;
                                                              std::uint32_t steps)
 {
   check_schedulable(plan);
-  // This program has one set of gradients, and a plan without replicas two.
+  // This program has one set of gradients; 2bw of a plan without replicas has two.
   if (plan.schedule == configurator::schedule_kind::two_versions)
     return make_schedule(chunkmem::pipeline::pipedream_2bw{},
                          {.stages = plan.stages, .micro_batches = plan.micro_batches, .batches = steps});
   return configurator::schedule_of(plan, seconds, steps);
 }
 
-/// Without the name that begins each message of the library: this one begins with an option.
+/// The message without the name of the library at its begin: this one begins with an option.
 [[nodiscard]] std::string sentence_of(const chunkmem::config_error& why)
 {
   std::string_view words = why.what();
@@ -116,7 +117,7 @@ using configurator::parallel_plan;
   return std::string{words};
 }
 
-/// The processes of ranks are numbered as their devices.
+/// The processes of ranks have the numbers of their devices.
 [[nodiscard]] std::vector<std::uint32_t> processes_of(const parallel_plan& plan)
 {
   std::vector<std::uint32_t> sorted = plan.devices;

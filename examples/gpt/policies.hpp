@@ -10,7 +10,7 @@
 
 namespace gpt {
 
-// What the command line can choose from, the defaults first: one type of manager for all of it. A policy of your own is
+// The policies of the command line, the defaults first: one type of manager for all of them. A policy of your own is
 // one include and one name here.
 using any_eviction =
     chunkmem::eviction::any_eviction<chunkmem::eviction::belady, chunkmem::eviction::lru, chunkmem::eviction::fifo,

@@ -6,7 +6,7 @@
 namespace gpt::kernels {
 namespace {
 
-// Loops of a constant length are what the compiler makes vector code of at -O2.
+// The compiler vectorizes loops of a constant length at -O2.
 constexpr index block = 64;
 
 template <class Element>

@@ -5,7 +5,7 @@
 
 namespace gpt {
 
-/// Something the user can change: a wrong option, a text that cannot be read. The text is one sentence, with numbers.
+/// An error that the user can correct: a wrong option, an unreadable text. The message is one sentence, with numbers.
 class problem : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

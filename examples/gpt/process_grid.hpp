@@ -15,13 +15,13 @@
 
 namespace gpt {
 
-/// A rank of pipelines side by side whose stages are processes of an MPI program, as thread_grid::place.
+/// A rank of parallel pipelines whose stages are processes of an MPI program, as thread_grid::place.
 class process_grid {
  public:
   using communicator_type = chunkmem::collective::mpi;
 
-  /// Every process makes one. @param rank   of this process in the grid: `replica * stages + stage`
-  /// @throws comm_error   MPI could not
+  /// Every process makes one object. @param rank   of this process in the grid: `replica * stages + stage`
+  /// @throws comm_error   a call of MPI failed
   process_grid(chunkmem::collective::mpi_session& session, const chunkmem::pipeline::schedule& plan, std::uint32_t rank)
       : replica_{rank / plan.stage_count()},
         stage_{rank % plan.stage_count()},
@@ -59,8 +59,8 @@ class process_grid {
   {
     return world_.ranks() / plan.stage_count();
   }
-  /// The ranks with the same number, in the order of `place`; none: a group that this rank is not in. The group is left
-  /// to MPI, which ends it: freeing it would wait for a rank that may be gone.
+  /// The ranks with the same number, in the order of `place`; none: a group that this rank is not in. The group is
+  /// never freed, since that would wait for a rank that may be gone: MPI frees it at the end.
   [[nodiscard]] static MPI_Comm part_of(MPI_Comm users, std::optional<std::uint32_t> number, std::uint32_t place)
   {
     MPI_Comm made = MPI_COMM_NULL;

@@ -19,7 +19,7 @@ namespace gpt {
 /// Steps of each size. The first two touch memory for the first time, and make a plan.
 inline constexpr std::size_t profiled_steps = 5;
 
-/// The rows of micro-batches that a profile has: powers of two, and the most.
+/// The numbers of rows of micro-batches in a profile: powers of two, and the maximum.
 [[nodiscard]] inline std::vector<std::size_t> profiled_rows(std::size_t most)
 {
   std::vector<std::size_t> all;
@@ -28,7 +28,7 @@ inline constexpr std::size_t profiled_steps = 5;
   return all;
 }
 
-/// A profile of the model by some steps of each size of a micro-batch, with device memory for everything.
+/// A profile of the model: some steps of each size of a micro-batch, with device memory for everything.
 /// @param rates   of a training on virtual clocks   @throws problem   as budget_for
 template <class Training>
 [[nodiscard]] chunkmem::configurator::model_profile measured_profile(const options& asked, const training_text& text,

@@ -29,7 +29,7 @@
 
 namespace gpt {
 
-/// A file that can be written, or a sentence before the training starts.
+/// A file that can be written; else a sentence before the training starts.
 using output_file = command_line::output_file<problem>;
 
 [[nodiscard]] inline unsigned default_threads()
@@ -45,7 +45,7 @@ using output_file = command_line::output_file<problem>;
 }
 
 /// Trains once as the command line says: header, steps, table, report, sample.
-/// @param ratios   that were measured for it. Written behind what a checkpoint may refuse, before the first step
+/// @param ratios   file of measured ratios. It is written before the first step, after the checks of a checkpoint
 template <class Training>
 training_result train_limited(const training_setup& setup, const memory_budget& budget, const display& show,
                               std::optional<output_file>& ratios)
@@ -101,7 +101,7 @@ training_result train_limited(const training_setup& setup, const memory_budget& 
   return result;
 }
 
-/// The same training with device memory for everything, the default policies, gradients of their own, and the order of
+/// The same training with device memory for everything, the default policies, separate gradients, and the order of
 /// layers that a trainer has without a plan.
 template <class Training>
 training_result train_unlimited(const training_setup& setup, const memory_budget& budget)
@@ -112,7 +112,7 @@ training_result train_unlimited(const training_setup& setup, const memory_budget
   return unlimited.train(nullptr, nullptr);
 }
 
-/// A row of each input that is sampled: its name, and how many rows it has.
+/// One row of each sampled input: its name, and its number of rows.
 struct named_input {
   std::string name;
   chunkmem::activation::sampling_options options;
@@ -126,7 +126,7 @@ template <class Training>
 }
 
 /// Bytes for kept rows, of one row of a batch.
-/// @throws problem   they are too few for the smallest ratio of each input
+/// @throws problem   too few bytes for the smallest ratio of each input
 [[nodiscard]] inline chunkmem::bytes room_for(const options& chosen, const std::vector<named_input>& inputs)
 {
   const auto all_with = [&](double ratio) {
@@ -151,14 +151,14 @@ template <class Training>
   return chunkmem::bytes{room.count() / chosen.size.batch};
 }
 
-/// Ratios by the rows of the first steps, in which all are kept: of a training that is thrown away.
+/// Ratios by the rows of the first steps of a training, which keeps all rows and is discarded.
 /// @throws problem   see room_for; as budget_for
 template <class Training>
 [[nodiscard]] std::vector<input_ratio> measured_ratios(const options& asked, const training_text& text,
                                                        chunkmem::optimizer::thread_pool& workers)
 {
   options exact = asked;
-  exact.device_memory.reset();  // all rows may need more than some
+  exact.device_memory.reset();  // all rows may need more than some rows
   exact.host_memory.reset();
   exact.verify = false;
   exact.noise = 0;
@@ -182,8 +182,7 @@ template <class Training>
   return ratios;
 }
 
-/// The file that ratios are written to or come from is no other file of this run. @throws problem   names the option
-/// that has it
+/// Checks that the file of ratios is no other file of this run. @throws problem   names the option of the other file
 inline void check_ratio_file(const options& chosen)
 {
   const std::filesystem::path mine = chosen.sample_file.value_or(chosen.ratio_file);
@@ -209,8 +208,8 @@ inline void check_ratio_file(const options& chosen)
                     " (choose another file for one of them)"};
 }
 
-/// The ratios of inputs that have some of their own: measured, or of a file.
-/// @return   the file that measured ones are to be written to, not yet there: a run that is refused replaces none
+/// The ratios of inputs that have their own: measured, or of a file.
+/// @return   the file for measured ratios, not written yet: a refused run replaces no file
 /// @throws problem   the file is of another model or broken, or cannot be written; as measured_ratios
 template <class Training>
 [[nodiscard]] std::optional<output_file> settle_ratios(options& chosen, const training_text& text,
@@ -244,8 +243,8 @@ template <class Training>
   return out;
 }
 
-/// A whole run: trains as the command line says and, where it asks for it, once more without a limit to compare.
-/// @return   what the program exits with
+/// A whole run: trains as the command line says and, with --verify, once more without a limit to compare.
+/// @return   the exit status of the program
 template <class Training>
 [[nodiscard]] int run(const options& asked, const training_text& text, const display& show)
 {
@@ -274,7 +273,7 @@ template <class Training>
   return show.verdict(limited, other) ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
-/// Reads the text and runs. @throws problem   something that the user can change
+/// Reads the text and runs. @throws problem   an error that the user can correct
 template <class Training>
 [[nodiscard]] int run(const options& chosen)
 {

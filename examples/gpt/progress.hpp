@@ -14,13 +14,13 @@
 
 namespace gpt {
 
-/// The state with every loss; as many as the training has steps, and two.
+/// The state with every loss: one for each step of the training, and two.
 inline constexpr std::string_view losses_state = "gpt/losses";
 
-/// How far a training is: what its checkpoints hold beside the model.
+/// How far a training is: the part of its checkpoints beside the model.
 class progress {
  public:
-  /// @param ranks   that take rows of each step
+  /// @param ranks   ranks that share the rows of each step
   progress(const options& chosen, std::size_t ranks)
       : rows_{rows_of(chosen, ranks)},
         saved_rows_{rows_},
@@ -29,7 +29,7 @@ class progress {
         is_fixed_{chosen.windows == window_choice::fixed}
   {
   }
-  progress(const progress&) = delete;  // a manager knows where its states are
+  progress(const progress&) = delete;  // a manager has the addresses of its states
 
   template <class Manager>
   void name_states(Manager& manager)
@@ -37,11 +37,12 @@ class progress {
     manager.state("gpt/step", std::as_writable_bytes(std::span{&step_, 1}));
     manager.state("gpt/rows", std::as_writable_bytes(std::span{&saved_rows_, 1}));
     manager.state(losses_state, std::as_writable_bytes(std::span{losses_}));
-    // What makes another training of the same weights has a state of its own: a file with another choice is refused.
+    // Each choice that makes another training of the same weights has a state of its own: a file with another choice is
+    // refused.
     if (is_relu_) manager.state("gpt/mlp relu", std::as_writable_bytes(std::span{&marks_[0], 1}));
     if (is_fixed_) manager.state("gpt/windows fixed", std::as_writable_bytes(std::span{&marks_[1], 1}));
   }
-  /// What was loaded goes on here with the rows that it would have seen.
+  /// Checks that a loaded training continues with the rows that it would have had.
   /// @throws problem   steps have more or fewer rows
   void check() const
   {
@@ -58,7 +59,7 @@ class progress {
   void begin(float held_out) noexcept { losses_.front() = held_out; }
   void step_is_done(float loss) noexcept { losses_[++step_] = loss; }
   void end(float held_out) noexcept { losses_.back() = held_out; }
-  /// The losses so far. @param signal   that came, 0: none
+  /// The losses so far. @param signal   that was received, 0: none
   [[nodiscard]] training_result result(std::uint64_t parameter_hash, int signal) const
   {
     training_result it{.losses = losses_, .parameter_hash = parameter_hash, .steps = step(), .signal = signal};
@@ -74,7 +75,7 @@ class progress {
 
   std::uint64_t rows_;
   std::uint64_t saved_rows_;
-  std::uint64_t step_ = 0;     ///< steps that are done
+  std::uint64_t step_ = 0;     ///< completed steps
   std::vector<float> losses_;  ///< held-out before, every step, held-out after
   bool is_relu_;
   bool is_fixed_;

@@ -20,24 +20,24 @@
 
 namespace gpt {
 
-/// Inputs of the projections behind attention, and with ReLU those of the last product of the MLP. Some rows of each
-/// are kept for the gradient of the weight.
+/// Inputs of the projections after attention, and with ReLU those of the last product of the MLP. Some rows of each are
+/// kept for the gradient of the weight.
 ///
-/// Of what a layer saves they alone have no other use in the backward pass: the other products read what a norm or GELU
-/// computes again from numbers that their own backward pass needs. ReLU needs a bit for each number. Windows that lie
-/// anywhere in the text do not come back, and have no norms of earlier visits. Fixed ones do.
+/// Only these saved tensors of a layer have no other use in the backward pass: the inputs of the other products are
+/// recomputed by a norm or GELU from numbers that their own backward pass needs. ReLU needs a bit for each number.
+/// Windows at random places of the text do not come back, and have no norms of earlier visits. Fixed windows do.
 ///
 ///     projection_samples<Manager> samples{m, net, {.ratio = 0.3}, seed, windows};
 ///     samples.begin(step, scale), samples.set(row, number);   // then forward and backward
 ///     samples.of(layer, row).keep(samples.batch(row), attended);
-///     samples.commit(ranks...);                               // behind the step
+///     samples.commit(ranks...);                               // after the step
 template <class Manager>
 class projection_samples {
  public:
   using input_type = chunkmem::activation::sampled_input<Manager, float>;
 
-  /// @param how       many rows are kept of each input
-  /// @param windows   that come back, by number; 0: none does
+  /// @param how       how many rows of each input are kept
+  /// @param windows   number of windows that come back; 0: none does
   projection_samples(Manager& manager, const model& net, const sample_settings& how, std::uint64_t seed,
                      std::uint64_t windows)
       : norms_{{.name = "sampling", .samples = windows, .seed = seed, .measures_noise = how.measures_noise}},
@@ -72,7 +72,7 @@ class projection_samples {
     manager.state("sampling/ratios", std::as_writable_bytes(std::span{saved_ratios_}));
   }
 
-  /// A training that was loaded keeps the same share of rows here. @throws problem   its ratios were others
+  /// Checks that a loaded training keeps the same ratio of rows. @throws problem   its ratios were others
   void check_ratios() const
   {
     for (std::size_t site = 0; site < ratios_.size(); ++site)
@@ -87,9 +87,9 @@ class projection_samples {
   {
     for (std::size_t at = 0; at < inputs_.size(); at += batch_) visit(inputs_[at].name(), inputs_[at].options());
   }
-  /// From now on the rows of each input are given to a search. @param search   null: no more
+  /// From now on a search gets the rows of each input. @param search   null: none does
   void search_with(chunkmem::activation::ratio_search* search) noexcept { search_ = search; }
-  /// Behind `keep`, of this input.
+  /// Called after `keep` of this input.
   void look(const input_type& kept)
   {
     if (search_ != nullptr && !kept.manager().rehearsing())
@@ -104,9 +104,9 @@ class projection_samples {
     step_ = step;
     loss_scale_ = loss_scale;
   }
-  /// @param number   of its window: where it begins in the text, or which of the fixed ones it is
+  /// @param number   of the row's window: its begin in the text, or its index among fixed windows
   void set(std::size_t row, std::uint64_t number) noexcept { numbers_[row] = number; }
-  /// Takes in the norms of a step. @param ranks   that train together, each of which calls it
+  /// Adds the norms of a step. @param ranks   that train together; each rank calls this function
   template <class... Ranks>
   void commit(Ranks&... ranks)
   {
@@ -115,9 +115,9 @@ class projection_samples {
 
   /// The input of a projection.
   [[nodiscard]] input_type& of(std::size_t layer, std::size_t row) noexcept { return input(layer, 0, row); }
-  /// What came out of ReLU.
+  /// The output of ReLU.
   [[nodiscard]] input_type& hidden(std::size_t layer, std::size_t row) noexcept { return input(layer, 1, row); }
-  /// Which of its numbers are above 0, a bit each.
+  /// A bit for each of its numbers: 1 if the number is above 0.
   [[nodiscard]] chunkmem::tensor<std::uint8_t> positive(std::size_t layer, std::size_t row) const noexcept
   {
     return positive_[layer * batch_ + row];

@@ -5,7 +5,7 @@
 
 namespace gpt {
 
-/// Random numbers as a function of a key and a counter: no state, so no order of calls can change them.
+/// Random numbers as a function of a key and a counter: no state, so the order of calls does not change them.
 ///
 /// Twice the finalizer of splitmix64 (Steele et al. 2014). Good for initial weights and batches, not for secrets.
 class counter_random {
@@ -46,7 +46,7 @@ class counter_random {
   std::uint64_t key_;
 };
 
-/// The streams of a run, far enough apart that none meets another.
+/// The streams of a run, far enough apart that they never overlap.
 namespace stream {
 inline constexpr std::uint64_t weights = 0;                       ///< plus the index of the tensor
 inline constexpr std::uint64_t batches = std::uint64_t{1} << 40;  ///< plus the step

@@ -14,8 +14,8 @@
 
 namespace gpt {
 
-/// The model of a rank, as the command line divides it.
-/// @param memory, ranks   outlive it
+/// The model of a rank, divided as the command line says.
+/// @param memory, ranks   outlive the model
 template <class Model, class Backend, class Ranks>
 [[nodiscard]] Model model_over(Backend& memory, Ranks& ranks, const training_setup& setup, const rank_plan& plan)
 {
@@ -69,7 +69,7 @@ class rank_of_layers {
   ranks_type* process_groups_;
 };
 
-/// A rank of the CPU's training: capped memory of the host plays its device.
+/// A rank of a training on the CPU: a limited part of host memory is its device.
 template <class Communicator>
 class rank_on_host : public rank_of_layers<Communicator, chunkmem::backend::host_arena> {
  public:
@@ -84,7 +84,7 @@ class rank_on_host : public rank_of_layers<Communicator, chunkmem::backend::host
   {
     return chunkmem::backend::host_arena{{.device_capacity = device, .host_capacity = host}};
   }
-  /// What this rank may take of the machine that it shares with the others.
+  /// The memory that this rank may use of the machine that all ranks share.
   [[nodiscard]] static memory_limits limits(const options& chosen)
   {
     const chunkmem::bytes all = machine_memory();

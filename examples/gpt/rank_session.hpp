@@ -36,7 +36,7 @@
 
 namespace gpt {
 
-/// How ranks save and load: each calls it, with the same folder.
+/// How ranks save and load: each rank calls these functions, with the same folder.
 struct files_of_ranks {
 #ifdef GPT_HAS_CHECKPOINTS
   template <class Model, class Folder>
@@ -57,8 +57,8 @@ struct rank_plan {
   chunkmem::sharding::zero divided;
   std::uint32_t of_node = 1;  ///< ranks that divide it; as many copies as nodes
 
-  /// A stage where there are `ranks`. In stage 0 a rank divides the model with itself.
-  /// @throws problem   they do not fill the nodes
+  /// A ZeRO stage where there are `ranks`. In stage 0 a rank divides the model with itself alone.
+  /// @throws problem   the ranks do not fill the nodes
   [[nodiscard]] static rank_plan of(const options& chosen, std::uint32_t ranks)
   {
     using namespace chunkmem::sharding;
@@ -69,7 +69,7 @@ struct rank_plan {
                     " (start a multiple)"};
     return {stages[stage], stage == 0 ? 1 : ranks / static_cast<std::uint32_t>(chosen.nodes)};
   }
-  /// Other memory, the same sums.
+  /// A plan that divides memory in another way and has the same sums.
   [[nodiscard]] rank_plan other() const
   {
     return {{.gradients = divided.gradients, .parameters = !divided.parameters}, of_node};
@@ -79,9 +79,9 @@ struct rank_plan {
 /// One rank: its device, its part of the model, and the trainer that works on it.
 ///
 /// Every rank computes on rows of its own; the loss of a step is the mean of all of them, in order of ranks.
-/// @tparam Place   a rank and what it trains with, see rank_on_host: `communicator_type`, `backend_type`,
-///                 `manager_type`, `model_type` and `trainer_type`; `process groups()`, `memory`, `manager`, `declare`,
-///                 `plan`, `limits` and `largest_tensor_bytes`; `foresees`: its steps can be run on virtual clocks
+/// @tparam Place   a rank and the parts of its training, see rank_on_host: `communicator_type`, `backend_type`,
+///   `manager_type`, `model_type` and `trainer_type`; `process_groups()`, `memory`, `manager`, `declare`, `plan`,
+///   `limits` and `largest_tensor_bytes`; `foresees`: its steps can be run on virtual clocks
 template <class Place>
 class rank_session {
  public:
@@ -102,16 +102,16 @@ class rank_session {
     progress_.name_states(manager_);
   }
 
-  /// What one step needs. Ranks do not talk in it.
+  /// The need of one step. Ranks do not communicate in a rehearsal.
   [[nodiscard]] auto rehearse()
   {
     start_.need = rehearse_step(manager_, trainer_);
     return start_.need;
   }
 
-  /// Rehearses, fills the weights or takes up a training that was saved, and trains.
-  /// @param show   null trains silently @param saves   null saves nothing; of the same folders on every rank
-  /// @throws problem   ranks ended with other weights than this one; steps had more or fewer rows when they were saved
+  /// Rehearses, fills the weights or resumes a saved training, and trains.
+  /// @param show   null trains silently @param saves   null saves nothing; has the same folders on every rank
+  /// @throws problem   ranks ended with different weights; the saved training had more or fewer rows in a step
   [[nodiscard]] training_result train(const display* show, checkpoints<files_of_ranks>* saves)
   {
     (void)rehearse();
@@ -130,7 +130,7 @@ class rank_session {
     if (show != nullptr && setup_.chosen.metrics) metrics_.emplace(*setup_.chosen.metrics, progress_.step());
     const bool is_second = saves == nullptr && chunkmem::index_of(ranks_.rank()) == 0;
     verify_progress again{is_second, progress_.step()};
-    signal_ = 0;  // one that came before the first step ends that step
+    signal_ = 0;  // a signal before the first step ends the training after that step
     while (progress_.step() < setup_.chosen.steps && signal_ == 0) {
       progress_.step_is_done(one_step(progress_.step(), show));
       again.tell(progress_.step(), setup_.chosen.steps);
@@ -193,7 +193,7 @@ class rank_session {
   }
 
  private:
-  /// From now on the first steps are followed, where the training is one that is. Every rank makes this call.
+  /// Follows the first steps from now on, if this training has a forecast. Every rank makes this call.
   void follow(const display* show)
   {
     if constexpr (Place::foresees) {
@@ -239,14 +239,15 @@ class rank_session {
     result.ranks = ranks_.ranks();
     return result;
   }
-  /// A word of every rank, in their order.
+  /// One word of every rank, in the order of ranks.
   [[nodiscard]] std::vector<std::uint64_t> all(std::uint64_t mine)
   {
     std::vector<std::uint64_t> words(ranks_.ranks());
     ranks_.exchange({&mine, 1}, words);
     return words;
   }
-  /// Of all ranks. The words have a signal too that a rank was sent: all ranks hear of it in the same step.
+  /// The mean of all ranks. Each word also carries the signal that its rank received: all ranks see it in the same
+  /// step.
   [[nodiscard]] float mean(float loss)
   {
     double sum = 0.0;
@@ -288,7 +289,7 @@ class rank_session {
   training_start start_;
   bool is_resumed_ = false;
   bool was_saved_ = false;
-  int signal_ = 0;  // that a rank was sent, see mean
+  int signal_ = 0;  // received by any rank, see mean
   typename Place::communicator_type& ranks_;
   typename Place::backend_type memory_;
   manager_type manager_;
@@ -299,7 +300,7 @@ class rank_session {
   typename followed_by<Place>::type followed_;
 };
 
-/// What a rank needs, and is given. @throws problem   see check
+/// The need and the capacities of a rank. @throws problem   see check
 template <class Place>
 [[nodiscard]] memory_budget budget_of_rank(const training_setup& setup, const Place& here, const rank_plan& plan)
 {
@@ -326,7 +327,7 @@ template <class Place>
   return budget;
 }
 
-/// A rank's part of the training that the command line asks for, with its plan of activations.
+/// A rank's part of the training of the command line, with its plan of activations.
 template <class Place>
 [[nodiscard]] training_setup setup_of_rank(const options& chosen, const training_text& text, const Place& here,
                                            const rank_plan& plan, chunkmem::optimizer::thread_pool& workers)

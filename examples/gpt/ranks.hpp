@@ -7,11 +7,11 @@
 
 namespace gpt {
 
-/// Trains over ranks that are threads of this process, and prints what rank 0 sees.
-/// @return what the program exits with   @throws what the first rank that failed threw
+/// Trains over ranks that are threads of this process, and prints the lines of rank 0.
+/// @return the exit status of the program   @throws the exception of the first rank that failed
 [[nodiscard]] int run_on_threads(const options& chosen, const training_text& text, const display& show);
 
-/// The same where ranks are the processes that a launcher of MPI started; each calls it.
+/// The same where ranks are processes that an MPI launcher started; each process calls it.
 /// @throws problem   this program was built without MPI
 [[nodiscard]] int run_on_processes(const options& chosen, const training_text& text, const display& show);
 

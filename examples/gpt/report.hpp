@@ -14,8 +14,8 @@
 
 namespace gpt {
 
-/// The object of --report and --json, a member a line: `program`, `version`, `steps` that are done and all `of` them,
-/// `ended_by` a signal or null, `losses`, `parameter_hash`, `memory` as report::json has it, `noise` where that was
+/// The object of --report and --json, a member a line: `program`, `version`, the completed `steps` and all `of` them,
+/// `ended_by` a signal or null, `losses`, `parameter_hash`, `memory` as report::json has it, `noise` where it was
 /// measured.
 /// @param noise   tables; empty: there are none
 inline void write_report(std::ostream& out, const options& chosen, const training_result& result,
@@ -33,12 +33,12 @@ inline void write_report(std::ostream& out, const options& chosen, const trainin
   out << "\n}\n";
 }
 
-/// The stream of text for people: standard output, unless --json has that.
+/// The stream of text for people: standard output, or standard error with --json.
 [[nodiscard]] inline std::FILE* stream_of_text(const options& chosen) noexcept
 {
   return chosen.common.json ? stderr : stdout;
 }
-/// Where the command line says --json.
+/// Prints the object on standard output if the command line has --json.
 inline void print_json(const options& chosen, const training_result& result, const std::string& memory,
                        const std::string& noise = {})
 {

@@ -39,9 +39,9 @@ struct training_setup {
   const training_text& text;
   chunkmem::optimizer::thread_pool& workers;
   chunkmem::bytes chunk;
-  chunkmem::activation::activation_plan plan{};  ///< of activations; without steps: as a trainer does by itself
+  chunkmem::activation::activation_plan plan{};  ///< of activations; without steps: the trainer's default order
   std::size_t owners = 1;                        ///< ranks that divide the states of a model
-  bool is_followed = false;                      ///< its first steps are foreseen, see foresight
+  bool is_followed = false;                      ///< its first steps are simulated and compared, see foresight
   const clock_rates* rates = nullptr;            ///< of a training on virtual clocks
 
   /// Bytes that a step leases on the host.
@@ -52,7 +52,7 @@ struct training_setup {
                                           : chunkmem::bytes{};
   }
 
-  /// The same with layers run and weights updated as a trainer does by itself, whatever the command line says.
+  /// The same with the trainer's default order of layers and time of updates, whatever the command line says.
   [[nodiscard]] training_setup without_plan() const
   {
     training_setup plain = *this;
@@ -103,7 +103,7 @@ template <class Trainer>
   return out;
 }
 
-/// The figures of a step, whose copies and norm the manager and the trainer know.
+/// The figures of a step. The manager and the trainer provide copies and the norm.
 /// @param before   the report before it   @param known   the other figures
 template <class Trainer>
 [[nodiscard]] step_figures step_of(const options& chosen, const Trainer& trainer, const chunkmem::report& before,
@@ -118,10 +118,10 @@ template <class Trainer>
   return known;
 }
 
-/// How far the second training of --verify is, which prints nothing else.
+/// The progress of the second training of --verify, which prints nothing else.
 class verify_progress {
  public:
-  /// @param begun   steps that were done before
+  /// @param begun   steps that were completed before
   verify_progress(bool is_second, std::size_t begun) : begun_{begun}
   {
     if (is_second) line_.emplace("verify");
@@ -153,14 +153,15 @@ template <class Manager, class Trainer>
     return manager.rehearse(work);
 }
 
-/// Tells how long a manager took to make its memory, where that takes long: on a device, whose host tier is pinned.
+/// Prints how long a manager took to allocate its memory, where that takes long: on a device, whose host tier is
+/// pinned.
 template <class Backend>
 class memory_watch {
  public:
-  /// @param show   null tells nobody
+  /// @param show   null prints nothing
   explicit memory_watch(const display* show) noexcept : show_{show} {}
 
-  /// The memory is made.
+  /// Called when the memory is allocated.
   void operator()() const
   {
     if constexpr (!Backend::host_addressable) {
@@ -193,7 +194,7 @@ template <class Training>
   return start.device - std::min(start.device, start.need.smallest_device) + plan.costs.device_peak;
 }
 
-/// `type` holds the followed first steps of a training that foresees, and nothing else of another one.
+/// `type` follows the first steps of a training that has forecasts, and is empty for other trainings.
 template <class Training>
 struct followed_by {
   struct type {};
@@ -206,15 +207,15 @@ struct followed_by<Training> {
 
 /// One manager with the model in it, and the trainer that works on it.
 ///
-/// @tparam Training   what is trained by what, see training_on_host: `manager_type`, `backend_type`, `model_type` and
-///                    `trainer_type`; `declare`, `plan` and `sample`; `exports`, and `write_export` if so;
-///                    `places_states`: whether its manager has a placement to be chosen; `foresees`: its steps can be
-///                    run on virtual clocks, and `memory` makes its backend
+/// @tparam Training   the types of a training, see training_on_host: `manager_type`, `backend_type`, `model_type` and
+///   `trainer_type`; `declare`, `plan` and `sample`; `exports`, and `write_export` if so; `places_states`: whether its
+///   manager has a placement to be chosen; `foresees`: its steps can be run on virtual clocks, and `memory` makes its
+///   backend
 template <class Training>
 class session {
  public:
   using manager_type = typename Training::manager_type;
-  /// Its trainer keeps rows of inputs where it is told to.
+  /// Its trainer can keep some rows of inputs.
   static constexpr bool samples = requires(typename Training::trainer_type& it) { it.samples(); };
 
   template <class... Policies>
@@ -229,19 +230,19 @@ class session {
   {
     progress_.name_states(manager_);
   }
-  session(const session&) = delete;  // the manager knows where its states are
+  session(const session&) = delete;  // the manager has the addresses of its states
 
-  /// What the tensors take in whole chunks.
+  /// The bytes of all tensors in whole chunks.
   [[nodiscard]] chunkmem::bytes chunks() { return manager_.seal().chunks; }
 
-  /// What one step needs. Nothing is allocated and nothing is computed.
+  /// The need of one step. Nothing is allocated and nothing is computed.
   [[nodiscard]] auto rehearse()
   {
     start_.need = rehearse_step(manager_, trainer_);
     return start_.need;
   }
 
-  /// The first weights and all that the steps will ask for, to a file. @pre filled, not trained
+  /// Writes the first weights and the inputs of all steps to a file. @pre filled, not trained
   void write_export(std::ostream& out) const { Training::write_export(out, trainer_, setup_.chosen.steps); }
 
   /// Makes the memory and gives the weights their first values. @param show   null does so silently
@@ -261,7 +262,7 @@ class session {
     return {};
   }
 
-  /// Takes up a training where it was saved, if the command line says where. @return   a sentence, or nothing
+  /// Resumes a saved training, if the command line says so. @return   a sentence, or nothing
   [[nodiscard]] std::string resume(const checkpoints<files_of_one>& from)
   {
     std::string found = from.resume(manager_);
@@ -271,13 +272,13 @@ class session {
     return found;
   }
 
-  /// Inputs of which some rows are kept. Null: of none.
+  /// Inputs of which some rows are kept. Null: all rows are kept.
   [[nodiscard]] auto* sampled_inputs() noexcept
     requires samples
   {
     return trainer_.samples();
   }
-  /// Shows some steps to a search of ratios. What they did to the model stays. @pre filled
+  /// Gives the rows of some steps to a search of ratios. Their updates of the model stay. @pre filled
   void measure(chunkmem::activation::ratio_search& search, std::size_t steps)
     requires samples
   {
@@ -320,7 +321,7 @@ class session {
     if (show != nullptr) show->note("held-out", before);
     if (show != nullptr && setup_.chosen.metrics) metrics_.emplace(*setup_.chosen.metrics, progress_.step());
     verify_progress again{show == nullptr, progress_.step()};
-    int signal = 0;  // one that came before the first step ends that step
+    int signal = 0;  // a signal before the first step ends the training after that step
     while (progress_.step() < setup_.chosen.steps && signal == 0) {
       progress_.step_is_done(one_step(progress_.step(), show));
       again.tell(progress_.step(), setup_.chosen.steps);
@@ -357,15 +358,15 @@ class session {
   }
 
   [[nodiscard]] std::string report_json() const { return manager_.report().json(); }
-  /// The tables of noise that were shown, as a JSON array: `step`, the `steps` before it that it is of, and `inputs`.
+  /// The tables of noise that were shown, as a JSON array: `step`, the number of `steps` before it, and `inputs`.
   [[nodiscard]] std::string noise_json() const { return "[" + noise_tables_ + "]"; }
-  /// Where everything lies.
+  /// The place of every chunk.
   [[nodiscard]] auto places() const { return manager_.residency(); }
 
   [[nodiscard]] memory_figures figures() const { return figures_of(manager_.report(), trainer_); }
 
  private:
-  /// Where it is time, the noise since the last time.
+  /// Prints the noise since the last table, where a table is due.
   void tell_noise(std::size_t step, const display* show)
   {
     const std::size_t every = setup_.chosen.noise;
@@ -444,7 +445,7 @@ class session {
   typename followed_by<Training>::type followed_;
 };
 
-/// A session with the policies of the command line, and others beside them.
+/// A session with the policies of the command line, and with further policies.
 template <class Training, class... Others>
 [[nodiscard]] session<Training> session_as_chosen(const training_setup& setup, chunkmem::bytes device,
                                                   chunkmem::bytes host, Others... others)

@@ -16,20 +16,20 @@
 
 namespace gpt {
 
-/// How many rows are kept of one input, in all rows of a batch.
+/// The number of kept rows of one input, in all rows of a batch.
 struct input_ratio {
   std::string name;
   double ratio = 1;
-  chunkmem::bytes kept, exact;  ///< rows, indices and scales that are kept; all rows
-  /// The score of ratio_search, the mean over measured batches. Norms of gradients are unknown there: |d| counts as
-  /// equal, so it compares inputs by |h| alone, and is no bound of a variance.
+  chunkmem::bytes kept, exact;  ///< kept rows, indices and scales; all rows
+  /// The score of ratio_search, the mean over measured batches. Norms of gradients are unknown there and count as
+  /// equal, so the score compares inputs by |h| alone, and is no bound of a variance.
   double noise = 0;
 };
 
 /// How rows of inputs are sampled.
 struct sample_settings {
-  double ratio = 0;                   ///< of inputs that have none of their own
-  std::vector<input_ratio> inputs{};  ///< those that have
+  double ratio = 0;                   ///< of inputs without a ratio of their own
+  std::vector<input_ratio> inputs{};  ///< inputs with their own ratio
   bool measures_noise = false;
 
   [[nodiscard]] double of(std::string_view name) const noexcept
@@ -40,30 +40,30 @@ struct sample_settings {
   }
 };
 
-/// Bytes for the rows that are kept of all inputs of a batch: a number of them, or a share of all rows.
+/// Bytes for the kept rows of all inputs of a batch: a number of bytes, or a part of all rows.
 struct sample_room {
   std::optional<chunkmem::bytes> size;
-  std::optional<double> share;  ///< neither: what a ratio of 0.3 takes
+  std::optional<double> share;  ///< neither: the bytes of a ratio of 0.3
 };
 
 /// Steps that are measured.
 inline constexpr std::size_t measured_steps = 4;
 
-/// `0.28125`: as many digits as tell it from other numbers.
+/// `0.28125`: the fewest digits that give the same number again.
 [[nodiscard]] std::string ratio_text(double ratio);
 
 /// Writes ratios as lines of words, for people and for read_ratios.
 ///
-///     sampling ratios 1
+///     sampling ratios 2
 ///     model layers 2 width 32 heads 2 context 32 batch 2
 ///     input ratio 0.28125 kept 4096 exact 8192 noise 0.015 name layer 0 attended
 ///     end
 void write_ratios(std::ostream& out, const extents& size, const std::vector<input_ratio>& inputs);
 
-/// @throws problem   the file cannot be read, is broken, or is of another model: names the file, and what is wrong
+/// @throws problem   the file cannot be read, is broken, or is of another model: names the file and the mistake
 [[nodiscard]] std::vector<input_ratio> read_ratios(const std::filesystem::path& where, const extents& size);
 
-/// An input of this model, and what its rows take.
+/// An input of this model, and the bytes of its rows.
 struct sized_input {
   std::string name;
   chunkmem::bytes exact;  ///< all rows of a batch
@@ -71,8 +71,8 @@ struct sized_input {
   std::function<chunkmem::bytes(double ratio)> kept;
 };
 
-/// The file has these inputs and no others, with their bytes. @throws problem   names one that it lacks, or has too
-/// many, or that takes other bytes
+/// Checks that the file has these inputs and no others, with their bytes. @throws problem   names an input that is
+/// missing, that is not here, or that has other bytes
 void expect_inputs(const std::filesystem::path& where, const std::vector<input_ratio>& inputs,
                    const std::vector<sized_input>& here);
 

@@ -12,16 +12,16 @@
 
 namespace gpt {
 
-/// Writes text with the model, one byte after the other.
+/// Generates text with the model, byte by byte.
 ///
 /// Keys and values of earlier positions stay in the activations of row 0, so a new byte costs one position. When the
-/// context is full, its younger half is read again from position 0.
+/// context is full, its newer half is computed again from position 0.
 template <class Manager>
 class sampler {
  public:
   explicit sampler(trainer<Manager>& model, float temperature = 0.8f) : model_{model}, temperature_{temperature} {}
 
-  /// @param prompt   not empty; what is longer than half the context loses its beginning
+  /// @param prompt   not empty; only the end of a long prompt is used, half the context
   /// @param count    bytes to write
   [[nodiscard]] std::string write(std::string_view prompt, std::size_t count, std::uint64_t seed)
   {

@@ -10,13 +10,13 @@
 
 namespace gpt {
 
-/// The ends of one rank of its three groups, on virtual clocks.
+/// The three process groups of one rank, on virtual clocks.
 struct simulated_groups {
   using network_costs = chunkmem::collective::network_costs;
   using simulated_ranks = chunkmem::collective::simulated_ranks;
 
   /// @param of_node   ranks that divide the model
-  /// @param beside    the end of another group, whose link these have
+  /// @param beside    another group of this rank; these groups share its link
   simulated_groups(const network_costs& costs, chunkmem::rank_id rank, std::uint32_t of_node, simulated_ranks& beside)
       : all{costs, rank, beside},
         node{with(costs, of_node), chunkmem::rank_id{chunkmem::index_of(rank) % of_node}, beside},

@@ -19,7 +19,7 @@ struct part_of_model {
   bool begins = false;
   bool ends = false;
 
-  /// Parts of as equal sizes as there are. @pre part < parts, and parts <= layers
+  /// Parts whose numbers of layers differ by one at most. @pre part < parts, and parts <= layers
   [[nodiscard]] static constexpr part_of_model of(std::size_t part, std::size_t parts, std::size_t layers) noexcept
   {
     const std::size_t first = layers * part / parts;
@@ -27,8 +27,8 @@ struct part_of_model {
   }
 };
 
-/// Micro-batches that a part holds between their forward and their backward runs: so many places for activations. A
-/// divisor of the batch where one is large enough, so that each batch uses the same places.
+/// The micro-batches that a part holds between their forward and their backward runs, each with activations of its own.
+/// The number is a divisor of the batch where one is large enough, so that each batch uses the same tensors.
 [[nodiscard]] inline std::uint32_t places_of_part(const chunkmem::pipeline::schedule& plan, std::uint32_t part)
 {
   using enum chunkmem::pipeline::operation_kind;
@@ -43,7 +43,7 @@ struct part_of_model {
   return most;
 }
 
-/// Backward runs come in two: first the gradient of the input, later those of the weights.
+/// Backward runs are divided in two: first the gradient of the input, later the gradients of the weights.
 [[nodiscard]] inline bool divides_backward(const chunkmem::pipeline::schedule& plan)
 {
   using enum chunkmem::pipeline::operation_kind;
@@ -55,10 +55,10 @@ struct part_of_model {
 /// Declares one part: its weights once, and activations for `places` micro-batches.
 ///
 /// The last part has a table of its own for the logits, a copy of the first part's table of tokens: both have number 0.
-/// Where stages have replicas, each part is a group of its own, so its gradients are added up when it has gone back for
-/// the last time. So is each table: replicas divide both copies alike.
+/// Where stages have replicas, each part is a unit of its own, so its gradients are summed after its last backward run.
+/// Each table is a unit too: replicas divide both copies alike.
 /// @param number   of the part, among `parts`   @param divides   as divides_backward
-/// @return   a model for each place; all of them have the same weights
+/// @return   a model for each micro-batch held; all of them have the same weights
 template <class Manager>
 [[nodiscard]] std::vector<model> declare_part(Manager& manager, const extents& size, chunkmem::dtype precision,
                                               std::uint32_t number, std::uint32_t parts, std::uint32_t places,

@@ -15,8 +15,8 @@ namespace gpt {
 enum class stage_run : std::uint8_t { forward, backward_input, backward_weight, update };
 inline constexpr std::size_t stage_runs = 4;
 
-/// The seconds of the runs of each part that a stage has. Waits for copies and for replicas are in them. Of waits for
-/// other stages, only those in which an update agrees on its norm are.
+/// The seconds of the runs of each part of a stage. Waits for copies and for replicas are included. Of the waits for
+/// other stages, only those in which an update agrees on its norm are included.
 class stage_run_times {
  public:
   explicit stage_run_times(std::size_t parts) : now_(parts), shortest_(parts) {}
@@ -27,7 +27,7 @@ class stage_run_times {
     it.seconds += seconds;
     ++it.runs;
   }
-  /// An update is done. Of each kind of run the mean since the update before counts, where no mean was shorter.
+  /// Called after an update. Keeps the shortest mean time of each kind of run, over the batches that count.
   void end_batch(bool counts)
   {
     for (std::size_t part = 0; part < now_.size(); ++part)
@@ -57,7 +57,7 @@ class stage_run_times {
   std::vector<std::array<entry, stage_runs>> now_, shortest_;
 };
 
-/// The times of all stages, as a pipeline's simulation takes them.
+/// The times of all stages, as the simulation of a pipeline takes them.
 /// @param seconds   as stage_run_times::seconds, of all stages   @param boundary   bytes between two parts
 /// @param link      of each pair of stages
 [[nodiscard]] inline chunkmem::pipeline::pipeline_costs costs_of_runs(const chunkmem::pipeline::schedule& plan,

@@ -53,7 +53,7 @@ struct stage_setup {
   [[nodiscard]] chunkmem::bytes chunk() const
   {
     const std::uint64_t grain =
-        grid.replicas == 1 ? 4096 : grid.replicas * chunkmem::measure_block * sizeof(float);  // whole shares
+        grid.replicas == 1 ? 4096 : grid.replicas * chunkmem::measure_block * sizeof(float);  // whole shards
     return align_up(chosen.chunk_bytes.value_or(chunkmem::bytes{chosen.size.largest_tensor_bytes()}),
                     chunkmem::bytes{grain});
   }
@@ -73,7 +73,7 @@ using stage_manager =
                        chunkmem::sharded_model<Backend, Ranks, any_eviction, any_layout, any_transfer, any_placement>,
                        chunkmem::manager<Backend, any_eviction, any_layout, any_placement, any_transfer>>;
 
-/// @param here, memory   outlive it
+/// @param here, memory   outlive the manager
 template <class Manager, class Here, class Backend>
 [[nodiscard]] Manager manager_of_stage(const stage_setup& setup, Here& here, Backend& memory)
 {
@@ -86,7 +86,7 @@ template <class Manager, class Here, class Backend>
     return Manager{memory, chunks, chosen.eviction, chosen.layout, chosen.placement, chosen.transfer};
 }
 
-/// Room for what comes from other stages and goes to them.
+/// Buffers for tensors that are received from other stages and sent to them.
 template <class Manager>
 [[nodiscard]] auto lease_boundaries(Manager& manager, const chunkmem::pipeline::boundary_buffers& buffers)
 {
@@ -119,7 +119,7 @@ class stage_session {
   }
   stage_session(const stage_session&) = delete;
 
-  /// The folders of all stages that saved what is resumed, unless each stage goes on in its own.
+  /// The folders of all stages that were saved, unless each stage resumes from its own.
   /// @throws problem   this training would be saved into folders of other stages, or one of the folders is missing
   [[nodiscard]] static folder_paths folders_of_others(const stage_setup& setup)
   {
@@ -129,7 +129,7 @@ class stage_session {
     if (!setup.is_limited || !chosen.resume || has_replicas) return found;
     const std::uint32_t stages = setup.grid.plan.stage_count();
     const auto has_hole = [&](std::size_t stage) { return found.size() != stage; };
-    bool are_here = true;  // as many stages, all with files of some save
+    bool are_here = true;  // the same number of stages, all with files of a save
     for (std::size_t stage = 0; stage < most_stages; ++stage) {
       const std::filesystem::path folder = *chosen.resume / folder_of(stage);
       are_here = are_here && has_traces(folder) == (stage < stages);
@@ -147,7 +147,7 @@ class stage_session {
     return {};
   }
 
-  /// The memory that the stage needs. Stages do not talk in a rehearsal.
+  /// The memory that the stage needs. Stages do not communicate in a rehearsal.
   [[nodiscard]] auto rehearse()
   {
     return manager_.rehearse([this] {
@@ -188,7 +188,7 @@ class stage_session {
     if (setup_.is_limited) foresee(told);
     before_ = clock::now();
     report_before_ = manager_.report();
-    backend_type couriers{{}};  // links have agents of their own: those of one backend may be too few
+    backend_type couriers{{}};  // links need agents of their own: one backend may have too few
     auto links = here_.links(couriers);
     {
       const auto boundaries = lease_boundaries(manager_, buffers_);
@@ -211,8 +211,8 @@ class stage_session {
   [[nodiscard]] static std::string folder_of(std::size_t stage) { return "stage-" + std::to_string(stage); }
   using clock = std::chrono::steady_clock;
 
-  /// Says the bytes of the steps to come, which every stage simulates. Measures the links. Every rank makes this call.
-  /// Too few steps to compare are not foreseen. @param show   null prints nothing
+  /// Prints the bytes of the steps to come, which every stage simulates. Measures the links. Every rank makes this
+  /// call. Without enough steps to compare nothing is simulated. @param show   null prints nothing
   void foresee(const display* show)
   {
     if (trainer_.updates() + first_steps::all > setup_.grid.plan.batches) return;
@@ -224,13 +224,13 @@ class stage_session {
     const auto all = exchanged(here_.all(), mine);
     is_foreseen_ = std::ranges::all_of(all, [](const auto& words) { return words.back() == 1; });
     if (show == nullptr) return;
-    if (!is_foreseen_) return show->line("said    the steps to come cannot be foreseen");
+    if (!is_foreseen_) return show->line("expect  the next steps cannot be simulated");
     for (std::uint32_t stage = 0; stage < all.size(); ++stage) {
       const step_account it = account_of(all[stage]);
-      show->line("said    stage " + std::to_string(stage) + ": " + bytes_told(it));
+      show->line("expect  stage " + std::to_string(stage) + ": " + bytes_told(it));
     }
   }
-  /// An update is done.
+  /// Called after an update.
   void follow(const display* show)
   {
     if (!is_foreseen_ || watch_.done() == first_steps::all) return;
@@ -240,7 +240,7 @@ class stage_session {
     if (watch_.done() == first_steps::measured) say_seconds(show);
     if (watch_.done() == first_steps::all) compare(show);
   }
-  /// Simulates the schedule with the measured times of all stages, where somebody prints. Every rank makes this call.
+  /// Simulates the schedule with the measured times of all stages, on the rank that prints. Every rank makes this call.
   void say_seconds(const display* show)
   {
     std::vector<double> seconds = trainer_.run_times().seconds();
@@ -261,9 +261,9 @@ class stage_session {
     constexpr std::uint32_t before = first_steps::measured + first_steps::settling;
     said_.compared.seconds = seconds_between_updates(plan, costs, here_.stage(), begun + before,
                                                      begun + static_cast<std::uint32_t>(first_steps::all));
-    show->line("said    " + seconds_told(said_.compared.seconds) + " a step");
+    show->line("expect  " + seconds_told(said_.compared.seconds) + " a step");
   }
-  /// The steps that were said beside those that were seen, of each stage.
+  /// Compares the forecast of each stage with its measured steps.
   void compare(const display* show)
   {
     std::vector<std::uint64_t> mine = words_of(watch_.seen());
@@ -314,7 +314,7 @@ class stage_session {
     report_before_ = after;
     skipped_ = trainer_.skipped();
   }
-  /// A rank was sent a signal: all ranks hear of it in the same update.
+  /// Tells whether a rank received a signal: all ranks see it in the same update.
   [[nodiscard]] bool is_told_to_end()
   {
     for (const auto& words :
@@ -323,7 +323,7 @@ class stage_session {
     return signal_ != 0;
   }
 
-  /// Losses of a stage that has them, and a hash of the weights of all stages in the order of the model.
+  /// The losses, and a hash of the weights of all stages in the order of the model.
   /// @throws problem   copies of a weight differ, of replicas or of a tied one
   [[nodiscard]] training_result agreed_result()
   {
@@ -400,12 +400,12 @@ class stage_session {
   bool was_saved_ = false;
   clock::time_point before_;
   chunkmem::report report_before_;
-  int signal_ = 0;  // that a rank was sent
+  int signal_ = 0;  // received by any rank
   std::optional<metrics_file> metrics_;
   std::size_t skipped_ = 0;
 };
 
-/// The room that a plan gives a stage, or as much of it as the stage can use. @param need   of the stage
+/// The room of a stage in the plan, or the part of it that the stage can use. @param need   of the stage
 /// @throws problem   its device is below the smallest that works
 [[nodiscard]] inline chunkmem::per_tier<chunkmem::bytes> planned_room(const stage_setup& setup, std::uint32_t stage,
                                                                       const chunkmem::memory_requirement& need)
@@ -422,7 +422,7 @@ class stage_session {
   return room;
 }
 
-/// The memory that a stage needs, and the memory that it is given.
+/// The memory that a stage needs and the memory that it is given.
 struct stage_budget {
   chunkmem::bytes everything, smallest_device, device, host;
 };
@@ -460,7 +460,7 @@ template <class Here, bool has_replicas>
   return budget;
 }
 
-/// The lines before the first step: the schedule, and each stage. Every stage calls it, one of them prints.
+/// Prints the lines before the first step: the schedule, and each stage. Every stage makes this call.
 template <class Here>
 void show_stages(const stage_setup& setup, Here& here, const stage_budget& budget, const display* show)
 {
@@ -495,7 +495,7 @@ void show_stages(const stage_setup& setup, Here& here, const stage_budget& budge
   }
 }
 
-/// The last part's stage in the first pipeline: it prints.
+/// True on the stage of the last part in the first pipeline: it prints.
 template <class Here>
 [[nodiscard]] bool prints(const training_grid& grid, Here& here)
 {
@@ -506,7 +506,7 @@ template <bool has_replicas, class Here>
 [[nodiscard]] training_result train_stage(const stage_setup& setup, Here& here, const display* show)
 {
   using session_type = stage_session<Here, has_replicas>;
-  auto others = session_type::folders_of_others(setup);  // before a stage that is ahead makes a folder
+  auto others = session_type::folders_of_others(setup);  // before a faster stage makes a folder
   const stage_budget budget = budget_of_stage<Here, has_replicas>(setup, here);
   if (setup.is_limited) show_stages(setup, here, budget, prints(setup.grid, here) ? show : nullptr);
   return session_type{setup, here, budget.device, budget.host, std::move(others)}.train(setup.is_limited ? show

@@ -39,11 +39,11 @@ namespace gpt {
 
 /// Trains the parts of a model that belong to one stage of a pipeline. A stage_runner calls it.
 ///
-/// An iteration of the manager is a batch. Its update is the first thing in the iteration that follows. The table of
-/// tokens is tied to that of the logits: the stages that have a copy add the gradients of both up before each update.
+/// An iteration of the manager is a batch. Its update runs at the begin of the next iteration. The table of tokens is
+/// tied to that of the logits: the stages with a copy of the table sum both gradients before each update.
 ///
 /// A stage may have replicas, each in a pipeline of its own and with rows of its own. The losses of a batch are added
-/// up over them, in their order.
+/// up over the replicas, in their order.
 /// @tparam Manager   a sharded_model where the stage has replicas
 /// @tparam Place   of this rank, see thread_grid::place
 template <class Manager, class Place>
@@ -72,7 +72,7 @@ class stage_trainer {
     manager.use(adam_);
     manager.use(scale_);
     losses_.resize(plan.batches);
-    if (has_loss()) manager.state(losses_state, std::as_writable_bytes(std::span{losses_}));  // others have none
+    if (has_loss()) manager.state(losses_state, std::as_writable_bytes(std::span{losses_}));  // other stages have none
   }
   stage_trainer(const stage_trainer&) = delete;
 
@@ -116,7 +116,7 @@ class stage_trainer {
     const auto& [part, place] = prepare(chunkmem::pass::backward, run.step);
     if (!part.range.ends)
       for (std::size_t row = 0; row < size_.batch; ++row) write(place.row(row).start, run.output_gradient, row);
-    if (part.range.begins && !part.range.ends) return;  // nobody wants the gradient of its input
+    if (part.range.begins && !part.range.ends) return;  // the gradient of its input has no reader
     place.net.keep_saved(true);
     if (part.range.ends)
       add_loss(run.step, run_head(place, run.step, false));
@@ -127,7 +127,7 @@ class stage_trainer {
     for (std::size_t row = 0; row < size_.batch; ++row)
       part.range.begins ? m_.drop(place.row(row).slope) : read(place.row(row).slope, run.input_gradient, row);
   }
-  /// Goes the way back once more, now with the gradients of the weights.
+  /// Runs the backward pass once more, now with the gradients of the weights.
   void backward_weight(const operation& step)
   {
     const timed_run now{*this, step, stage_run::backward_weight};
@@ -140,7 +140,7 @@ class stage_trainer {
     for (std::size_t row = 0; row < size_.batch && !part.range.begins; ++row) m_.drop(place.row(row).slope);
   }
 
-  /// All parts of a stage have one step: it is taken when the last one's update comes.
+  /// All parts of a stage are updated in one step, when the last part's update is due.
   void update(const operation& step)
   {
     if (++updated_ < parts_.size()) return;
@@ -169,15 +169,15 @@ class stage_trainer {
     now.reset();
     if (on_update_) on_update_(batch);
     if (!is_saved) return;
-    own().updates().keep_record();  // few batches are cut in two
+    own().updates().keep_record();  // few batches are divided by a save
     end();
     save_(batch);
     begin("behind a save", !is_last);
   }
-  /// Asked before each update, on every rank, which has to give the same answer. Where it is true, the training ends
-  /// after the batches that some stage has begun.
+  /// Called before each update, on every rank; all ranks have to return the same. After true, the training ends with
+  /// the batches that some stage has begun.
   void on_question(std::function<bool()> should_end) { should_end_ = std::move(should_end); }
-  /// For stage_runner.
+  /// Called by stage_runner.
   [[nodiscard]] bool ends_before(std::uint32_t batch) const noexcept { return batch > end_; }
   /// The last batch of a training that ends early.
   [[nodiscard]] bool is_end(std::uint32_t batch) const noexcept { return batch == end_; }
@@ -189,7 +189,7 @@ class stage_trainer {
     saves_after_ = std::move(is_due);
     save_ = std::move(save);
   }
-  /// Updates that are done: those of a training that was loaded too.
+  /// Completed updates, with those of a loaded training.
   [[nodiscard]] std::uint32_t updates() const noexcept { return versions_.newest(); }
 
   /// The steps of some batches with pins that have no bytes, for a rehearsal.
@@ -206,7 +206,7 @@ class stage_trainer {
     versions_.start();
   }
 
-  /// One step of the schedule, where no other stage is and no byte: in a rehearsal, or on virtual clocks.
+  /// One step of the schedule without other stages and without bytes: in a rehearsal, or on virtual clocks.
   void run(const operation& step)
   {
     using kind = chunkmem::pipeline::operation_kind;
@@ -227,7 +227,7 @@ class stage_trainer {
   /// Of all replicas.
   [[nodiscard]] std::uint64_t tokens_of_batch() const { return size_.tokens_per_step() * here_.replicas().ranks(); }
   [[nodiscard]] std::size_t skipped() const noexcept { return skipped_; }
-  /// Of all gradients of the last step, before clipping; 0 where nothing asked for it.
+  /// Of all gradients of the last step, before clipping; 0 where it was not computed.
   [[nodiscard]] double norm() const noexcept { return norm_; }
   [[nodiscard]] const trainer_settings& settings() const noexcept { return settings_; }
 
@@ -250,7 +250,7 @@ class stage_trainer {
   static constexpr bool has_replicas = requires(Manager& m) { m.shares(); };
   using iteration_type = decltype(std::declval<Manager&>().iteration("batch", 1U));
 
-  /// While it lives, a part runs. An update begins behind the waits for other stages. Nothing is timed in a rehearsal.
+  /// A part runs while this object lives. An update begins after the waits for other stages. A rehearsal is not timed.
   class timed_run {
    public:
     timed_run(stage_trainer& owner, const operation& step, stage_run run)
@@ -271,7 +271,7 @@ class stage_trainer {
     std::uint64_t begin_;
   };
 
-  /// Activations of a micro-batch on its way, and the runs that work on them.
+  /// Activations of one micro-batch, and the runs that use them.
   struct one_place {
     one_place(Manager& m, const model& handles, const trainer_settings& settings)
         : net{m, handles},
@@ -316,7 +316,7 @@ class stage_trainer {
     else
       return m_;
   }
-  /// @param has_runs   else an update alone
+  /// @param has_runs   false: only an update follows
   void begin(const char* name, [[maybe_unused]] bool has_runs)
   {
     scope_.reset();
@@ -325,7 +325,7 @@ class stage_trainer {
     else
       scope_.reset(new iteration_type(m_.iteration(name)));
   }
-  /// A run begins.
+  /// Prepares a run.
   [[nodiscard]] std::pair<one_part&, one_place&> prepare([[maybe_unused]] chunkmem::pass during, const operation& step)
   {
     if constexpr (has_replicas) scope_->pass(during, step.micro_batch % plan_.micro_batches);
@@ -335,10 +335,11 @@ class stage_trainer {
     return {part, place};
   }
 
-  /// Back through all layers of a part. @param is_first   its loss was not counted yet
+  /// The backward pass through all layers of a part. @param is_first   its loss was not counted yet
   void all_gradients(one_part& part, one_place& place, const operation& step, bool is_first)
   {
-    // Where the stage has replicas, each micro-batch ends its gradients: the model knows when they are added up.
+    // Where the stage has replicas, each micro-batch completes its gradients: the model adds them up and knows the last
+    // one.
     const bool last = ++part.added == plan_.micro_batches || has_replicas;
     if (part.added == plan_.micro_batches) part.added = 0;
     if (part.range.ends) {
@@ -356,7 +357,7 @@ class stage_trainer {
                               last, has_replicas);
   }
   void add_loss(const operation& step, double loss) { losses_[plan_.batch_of(step.micro_batch)] += loss; }
-  /// The loss of a batch becomes that of all replicas.
+  /// Adds up the loss of a batch over all replicas.
   void add_losses(std::uint32_t batch)
   {
     if (!has_replicas || !has_loss() || m_.rehearsing()) return;
@@ -380,8 +381,8 @@ class stage_trainer {
             static_cast<kernels::index>(size_.context)};
   }
   [[nodiscard]] bool scales() const noexcept { return settings_.precision == chunkmem::dtype::float16; }
-  /// Times the loss scale. It changes in updates alone, and no gradient of the next batch comes before that: so the
-  /// whole batch has one, on every stage.
+  /// Times the loss scale. The scale changes only in updates, before any gradient of the next batch: so the whole batch
+  /// has one scale, on every stage.
   [[nodiscard]] float weight_of_position() const { return scale_.scale() / static_cast<float>(tokens_of_batch()); }
   [[nodiscard]] std::size_t bytes_of_row() const { return size_.context * size_.width * sizeof(float); }
 
@@ -392,7 +393,7 @@ class stage_trainer {
     const auto pin = m_.acquire(to, chunkmem::access::write);
     if (computes(m_)) std::memcpy(pin.data(), from.data() + row * bytes_of_row(), bytes_of_row());
   }
-  /// The tensor has served its purpose.
+  /// The tensor is not needed any more.
   void read(chunkmem::tensor<float> from, std::span<std::byte> to, std::size_t row)
   {
     {
@@ -425,7 +426,7 @@ class stage_trainer {
                       gradient_of<stored>(parts_.at(last).weights().head_table));
     });
   }
-  /// The gradient of a table, or of the share that this replica updates: equal shares of both copies.
+  /// The gradient of a table, or of the shard that this replica updates: both copies have equal shards.
   template <class Element>
   [[nodiscard]] auto gradient_of(const weight& table)
   {

@@ -178,7 +178,7 @@ void say_lateness(const training_grid& grid, const display& show)
   return verdict(setup, found, show);
 }
 
-/// A launcher of MPI started this process beside others.
+/// True if an MPI launcher started this process and others.
 [[nodiscard]] bool is_launched()
 {
   const char* const size = std::getenv("OMPI_COMM_WORLD_SIZE");

@@ -43,7 +43,7 @@ class step_meter {
   explicit step_meter(Manager& manager) noexcept : m_{manager} {}
   step_meter(const step_meter&) = delete;
 
-  /// While it lives, a part of a step runs. Parts do not overlap. Nothing is metered in a rehearsal.
+  /// A part of a step is timed while this object lives. Parts do not overlap. A rehearsal is not timed.
   class running {
    public:
     running(step_meter& meter, step_part part) : meter_{meter}, part_{part}
@@ -69,7 +69,7 @@ class step_meter {
   };
   [[nodiscard]] running during(step_part part) { return running{*this, part}; }
 
-  /// The same of a run of a layer. The first layer has the embeddings, the last one the head.
+  /// The same for a run of a layer. The first layer includes the embeddings, the last one the head.
   class layer_running {
    public:
     layer_running(step_meter& meter, step_part part, std::size_t layer, chunkmem::configurator::profiled_run run)
@@ -111,7 +111,7 @@ class step_meter {
   profile_type* profile_ = nullptr;
 };
 
-/// Adds what lies between two accounts, divided by `steps`.
+/// Adds the difference of two accounts, divided by `steps`.
 inline void add_between(step_account& sum, const step_account& before, const step_account& after, std::size_t steps)
 {
   const auto add = [&](double& into, double early, double late) {

@@ -9,9 +9,9 @@ namespace gpt {
 
 /// The parts of a step that differ in speed.
 enum class step_part : std::uint8_t {
-  forward,   ///< layers, forward again among them
+  forward,   ///< layers, including recomputation
   backward,  ///< layers
-  ends,      ///< embeddings, head and loss, both ways
+  ends,      ///< embeddings, head and loss, in both passes
   update,
 };
 inline constexpr std::size_t step_parts = 4;

@@ -13,16 +13,16 @@
 
 namespace gpt {
 
-/// The seconds of the first steps, and of a byte on each link. Each is the shortest of its kind: the others touched
-/// memory for the first time.
+/// The seconds of the first steps, and of a byte on each link. Each is the shortest of its kind, since the first steps
+/// touch memory for the first time.
 struct measured_times {
   part_seconds parts{};  ///< of one step, without waits
   double to_device_seconds_per_byte = 0;
   double to_host_seconds_per_byte = 0;
 };
 
-/// The first steps of a training. Steps are measured. Then the training goes on by the plan that was chosen, and the
-/// mean of some steps is to be compared with the forecast.
+/// The first steps of a training: some are measured, some settle by the chosen plan, and the mean of some is compared
+/// with the forecast.
 namespace first_steps {
 inline constexpr std::size_t measured = 3;  ///< the first one is recorded, and does not count
 inline constexpr std::size_t settling = 2;  ///< recorded and planned by the chosen plan

@@ -63,7 +63,7 @@ training_text joined(std::string name, const std::vector<fs::path>& files)
   std::size_t readable = 0;
   for (const fs::path& file : files) {
     std::ifstream in{file, std::ios::binary};
-    if (!in.is_open()) continue;  // a folder is what can be read of it
+    if (!in.is_open()) continue;  // files of a folder that cannot be read are left out
     all.append(std::istreambuf_iterator<char>{in}, {});
     ++readable;
   }

@@ -9,7 +9,7 @@
 
 namespace gpt {
 
-/// The bytes to learn from. The last tenth is held out: it measures, it never trains.
+/// The bytes of training. The last tenth is held out for evaluation and is never trained on.
 class training_text {
  public:
   training_text(std::string name, std::string content);
@@ -21,7 +21,7 @@ class training_text {
   [[nodiscard]] std::span<const unsigned char> training() const noexcept;
   [[nodiscard]] std::span<const unsigned char> held_out() const noexcept;
 
-  /// @throws problem   a part has no window of `context` bytes and the byte after it
+  /// @throws problem   the last tenth has no window of `context` bytes and the byte after it
   void expects_windows_of(std::size_t context) const;
 
  private:
@@ -33,8 +33,8 @@ class training_text {
 /// @throws problem   absent, unreadable or empty
 [[nodiscard]] training_text read_text(const std::filesystem::path& where);
 
-/// English that every Debian machine carries (/usr/share/common-licenses), or else this repository's documentation.
-/// @throws problem   neither is there
+/// English text that every Debian machine has (/usr/share/common-licenses), or else this repository's documentation.
+/// @throws problem   neither exists
 [[nodiscard]] training_text default_text();
 
 }  // namespace gpt

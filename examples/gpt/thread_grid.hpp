@@ -15,7 +15,7 @@
 
 namespace gpt {
 
-/// Pipelines side by side whose stages are threads: rank `replica * stages + stage` is a stage of a replica.
+/// Parallel pipelines whose stages are threads: rank `replica * stages + stage` is a stage of a replica.
 class thread_grid {
  public:
   /// @param plan   of each pipeline, outlives this
@@ -60,7 +60,8 @@ class thread_grid {
     [[nodiscard]] communicator_type& replicas() noexcept { return replicas_; }
     /// All ranks.
     [[nodiscard]] communicator_type& world() noexcept { return world_; }
-    /// The first and the last part's stage, which have a copy of one table each. Null: this stage has none, or both.
+    /// The stages of the first and of the last part, which have a copy of the table each. Null: this stage has none, or
+    /// both.
     [[nodiscard]] communicator_type* tables() noexcept { return tables_ ? &*tables_ : nullptr; }
     template <class Backend>
     [[nodiscard]] auto links(Backend& backend)

@@ -22,9 +22,9 @@
 
 namespace gpt {
 
-/// Trains the model: batches, forward, backward, update, and the loss on text it never saw.
+/// Trains the model: batches, forward, backward, update, and the loss on held-out text.
 ///
-/// A step makes no memory of its own: tokens are read where the text lies, everything else is pins and leases.
+/// A step allocates no memory of its own: tokens are read in place, and all other bytes are pins and leases.
 template <class Manager>
 class trainer {
  public:
@@ -62,17 +62,17 @@ class trainer {
     return loss;
   }
 
-  /// What `work` needs, which has a step. Nothing is computed.
+  /// The need of `work`, which contains a step. Nothing is computed.
   /// @param known   see basic_manager::rehearse
   auto rehearse(chunkmem::call_ref<void()> work, const chunkmem::memory_requirement* known = nullptr)
   {
     return updates_->rehearse(work, known);
   }
 
-  /// The first part of a step, inside an iteration of the caller: the gradients are there, nothing is updated.
+  /// The first part of a step, inside an iteration of the caller: computes the gradients, and updates nothing.
   ///
-  /// Every position weighs the same in the mean over all micro-batches, so it does not matter for the gradient, but for
-  /// rounding, how rows are grouped to batches.
+  /// Every position has the same weight in the mean over all micro-batches. So the grouping of rows into batches
+  /// changes the gradient only by rounding.
   template <class Iteration>
   float gradient(std::size_t number, Iteration& iteration)
   {
@@ -99,8 +99,8 @@ class trainer {
     if (samples_ && net_.computes()) take_norms();
   }
 
-  /// Between two steps: layers run by another plan from now on. The steps so far keep a record of their own, so that
-  /// none diverges.
+  /// Between two steps: layers run by another plan from now on. The record of steps gets a new name, so that none
+  /// diverges from the record of another plan.
   void use(const chunkmem::activation::activation_plan& plan)
   {
     runs_.use(plan);
@@ -109,7 +109,7 @@ class trainer {
   [[nodiscard]] const step_meter<Manager>& meter() const noexcept { return meter_; }
   [[nodiscard]] step_meter<Manager>& meter() noexcept { return meter_; }
 
-  /// A step keeps less than a forward pass alone, so a rehearsal has both.
+  /// A step keeps less than a forward pass of evaluation, so a rehearsal includes both.
   [[nodiscard]] bool keeps_less() const noexcept { return samples_.has_value() || settings_.runs_qkv_again; }
   /// The mean loss per token on windows of the held-out text, always the same ones [nats].
   [[nodiscard]] float evaluate()
@@ -131,14 +131,14 @@ class trainer {
   [[nodiscard]] float learning_rate(std::size_t number) const noexcept { return settings_.schedule.at(number); }
   /// Steps whose gradients were not finite: they changed nothing.
   [[nodiscard]] std::size_t skipped() const noexcept { return skipped_; }
-  /// Of all gradients of the last step, before clipping; 0 where nothing asked for it.
+  /// Of all gradients of the last step, before clipping; 0 where it was not computed.
   [[nodiscard]] double norm() const noexcept { return norm_; }
   [[nodiscard]] std::optional<measured_updates> measured() const { return updates_->measured(); }
   /// See update_times::apart.
   [[nodiscard]] std::uint64_t updates_apart() const noexcept { return updates_->apart(); }
   /// What the loss is multiplied by before it is differentiated.
   [[nodiscard]] float loss_scale() const noexcept { return scale_.scale(); }
-  /// @param row   counted over all micro-batches of the step; those of other ranks come before and behind
+  /// @param row   counted over all micro-batches of the step; rows of other ranks come before and after
   [[nodiscard]] window training_window(std::size_t number, std::size_t row) const
   {
     return {windows_.tokens(number, row_of_all(row)), 0, net_.context()};
@@ -147,7 +147,7 @@ class trainer {
   [[nodiscard]] const forward_pass<Manager>& forward() const noexcept { return forward_; }
   [[nodiscard]] const head<Manager>& end() const noexcept { return head_; }
 
-  /// Forgets what a forward pass saved for one row.
+  /// Drops the activations that a forward pass saved for one row.
   void drop(std::size_t row)
   {
     for (const saved_layer& saved : net_.handles().rows[row].layers)
@@ -209,7 +209,7 @@ class trainer {
     const auto tokens_of = [&](std::size_t row) {
       return training_window(number, micro_batch * size().batch + row).tokens;
     };
-    // Over ranks each micro-batch ends its gradients: the model knows when they are added.
+    // Over ranks each micro-batch completes its gradients: the model adds them up and knows the last one.
     const bool last = trains_over_ranks || micro_batch + 1 == size().micro_batches;
     const float scale = loss_scale() / static_cast<float>(size().tokens_per_step() * settings_.ranks);
     double loss = 0;

@@ -11,7 +11,7 @@
 
 namespace gpt {
 
-/// How the ranks of a training divide it. Rank `replica * stages + stage` is a stage of a pipeline.
+/// How ranks divide a training. Rank `replica * stages + stage` is a stage of a pipeline.
 struct training_grid {
   chunkmem::pipeline::schedule plan;                         ///< of each pipeline
   std::uint32_t replicas = 1;                                ///< pipelines

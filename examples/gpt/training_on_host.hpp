@@ -17,7 +17,7 @@
 
 namespace gpt {
 
-/// The CPU's training: a slice of host memory stands in for the device, and the calling thread computes.
+/// The training on the CPU: a slice of host memory stands in for the device, and the calling thread computes.
 /// @tparam Manager   of a host_arena, or of virtual_clocks: then nothing is computed
 template <class Manager>
 struct training_on_host {
@@ -54,7 +54,7 @@ struct training_on_host {
   {
     export_file<Manager>{out, from}.write(steps);
   }
-  /// What a chunk has to hold [bytes].
+  /// The largest tensor, which a chunk has to hold [bytes].
   [[nodiscard]] static std::uint64_t largest_tensor_bytes(const extents& size) { return size.largest_tensor_bytes(); }
   [[nodiscard]] static memory_limits limits() { return {.host = machine_memory(), .device = {}}; }
 };

@@ -28,7 +28,7 @@
 
 namespace gpt {
 
-/// Room of early updates on the host: the values and the states of Adam of every second parameter.
+/// Room for undoing early updates on the host: the values and the states of Adam of every second parameter.
 /// @param parameters   that one rank updates
 [[nodiscard]] inline chunkmem::bytes undo_bytes(std::uint64_t parameters, chunkmem::dtype precision)
 {
@@ -74,13 +74,13 @@ class update_times {
       if (split_) return step_at_once(options, *split_);
     return step_at_once(options, workers_);
   }
-  /// The iteration with a step is over.
+  /// Called when the iteration with a step is over.
   void end_step()
   {
     if constexpr (can_measure)
       if (split_) split_->end_step();
   }
-  /// What `step` needs, wherever its updates may work. @param known   as of a manager, where no place is measured
+  /// The need of `step`, wherever its updates may run. @param known   as of a manager, where no place is measured
   chunkmem::memory_requirement rehearse(chunkmem::call_ref<void()> step,
                                         const chunkmem::memory_requirement* known = nullptr)
   {
@@ -95,8 +95,8 @@ class update_times {
       if (split_) return measured_updates{split_->split(), split_->rates()};
     return {};
   }
-  /// Updates of all steps that waited for the next use of their weights, or that came before the norm was known and
-  /// stayed. 0 where all updates are at once.
+  /// Updates that waited for the next use of their weights, or that came before the norm was known and stayed, in all
+  /// steps. 0 where all updates run at the end of a step.
   [[nodiscard]] std::uint64_t apart() const noexcept { return apart_; }
 
  private:

@@ -19,13 +19,13 @@ namespace gpt {
 
 /// The rates of one rank.
 struct clock_rates {
-  part_rates operations_per_second{};  ///< of products in the passes; of the update nothing is read
+  part_rates operations_per_second{};  ///< of products in the passes; the entry of updates is unused
   chunkmem::backend::cost_table copies;
   chunkmem::planner::update_rates updates;
 };
 
-/// A machine without bytes on which the trainer runs in virtual time: as host_arena, memory of the host plays the
-/// device, and the calling thread computes and updates.
+/// A machine without bytes on which the trainer runs in virtual time. As in host_arena, memory of the host stands in
+/// for the device, and the calling thread computes and updates.
 class virtual_clocks : public chunkmem::backend::simulated {
  public:
   static constexpr bool host_addressable = true;
@@ -38,7 +38,7 @@ class virtual_clocks : public chunkmem::backend::simulated {
 
   /// From now on another part of a step computes.
   void begin(step_part part) noexcept { part_ = part; }
-  /// The calling thread computes for as long as so many operations take.
+  /// The calling thread computes for the time of this many operations.
   void compute(double operations)
   {
     const std::size_t part = index_of(part_);
@@ -51,7 +51,7 @@ class virtual_clocks : public chunkmem::backend::simulated {
 
  private:
   clock_rates rates_;
-  step_part part_ = step_part::ends;  // evaluations and weights that are filled are no part
+  step_part part_ = step_part::ends;  // so are evaluations and the filling of weights
   part_operations operations_{};
 };
 
@@ -61,8 +61,8 @@ template <class Manager>
 inline constexpr bool has_clocks =
     std::is_same_v<std::remove_cvref_t<decltype(std::declval<Manager&>().backend())>, virtual_clocks>;
 
-/// A kernel is to run. In a rehearsal none does; on virtual clocks its time passes instead.
-/// @param operations   of a product; 0: it counts for nothing beside products
+/// True where a kernel runs: never in a rehearsal. On virtual clocks the time of the kernel passes instead.
+/// @param operations   of a product; 0: negligible compared to products
 template <class Manager>
 [[nodiscard]] bool computes(Manager& manager, double operations = 0)
 {
@@ -74,7 +74,7 @@ template <class Manager>
   return true;
 }
 
-/// Adam, which virtual clocks know the time of.
+/// Adam; on virtual clocks an Adam whose time is known.
 template <class Manager>
 using adam_of = std::conditional_t<has_clocks<Manager>, chunkmem::planner::timed_adam, chunkmem::optimizer::adam>;
 

@@ -20,7 +20,7 @@ template <class Lease>
   return lease.template span<float>().data();
 }
 
-/// Room on the device for so many floats, for a while.
+/// Temporary room on the device for `count` floats.
 template <class Manager>
 [[nodiscard]] auto lease_floats(Manager& manager, std::uint64_t count)
 {
@@ -35,12 +35,12 @@ inline constexpr bool has_lists = requires(Manager& m, const weight& which) {
 
 /// A weight to compute with, in single precision.
 ///
-/// A 32-bit weight is pinned where it lies, for each use alone: between two uses its bytes may leave. A 16-bit one is
-/// widened once, into a lease that lives as long as this, and its own bytes may leave at once.
+/// A 32-bit weight is pinned in place, for each use alone: between two uses its chunk may be evicted. A 16-bit weight
+/// is widened once, into a lease that lives as long as this object, and its chunk may be evicted at once.
 template <class Manager>
 class wide_weight {
  public:
-  /// @param list   whose bytes: the newest weights, or an older version
+  /// @param list   the newest weights, or an older version
   wide_weight(Manager& manager, const weight& which, chunkmem::list_id list = chunkmem::value_list)
       : m_{manager}, which_{which}, list_{list}
   {
@@ -94,12 +94,12 @@ class wide_weight {
 
 /// The gradient of a weight while the rows of a micro-batch add to it, in single precision.
 ///
-/// That of a 32-bit weight is written where it lies. That of a 16-bit one grows in a lease and is rounded once, by
-/// `finish`: only then are the bytes of the gradient asked for, which may be those of the weight.
+/// A 32-bit gradient is written in place. A 16-bit one is added up in a lease and rounded once, by `finish`: only then
+/// are the bytes of the gradient pinned, which may be those of the weight.
 template <class Manager>
 class wide_gradient {
  public:
-  /// @param is_wanted   else nothing of it happens, as with a frozen weight
+  /// @param is_wanted   false: every call does nothing, as with a frozen weight
   wide_gradient(Manager& manager, const weight& of, bool is_wanted = true)
       : m_{manager}, of_{of}, is_wanted_{is_wanted && of.is_trained}
   {
@@ -108,8 +108,8 @@ class wide_gradient {
   wide_gradient(const wide_gradient&) = delete;
   wide_gradient& operator=(const wide_gradient&) = delete;
 
-  /// Calls `kernel(beta, numbers)`, which leaves `beta * numbers` and its part there, with beta 0 or 1. Where nothing
-  /// computes it does what that needs, and calls nothing.
+  /// Calls `kernel(beta, numbers)`, which leaves `beta * numbers` and its part there, with beta 0 or 1. A rehearsal
+  /// takes the same pins and calls no kernel.
   /// @param operations   see computes
   template <class Kernel>
   void add(Kernel kernel, double operations = 0)
@@ -123,8 +123,8 @@ class wide_gradient {
     }
   }
 
-  /// Nothing more comes from this micro-batch. @pre something was added
-  /// @param last   nor from any other part of this step
+  /// Ends the part of this micro-batch. @pre something was added
+  /// @param last   no other part of this step adds to the gradient
   void finish(bool last)
   {
     if (!is_wanted_) return;

@@ -12,7 +12,7 @@
 
 namespace gpt {
 
-/// The text that a row of a step learns from: `context` bytes, and the one after them.
+/// The text of a row of a step: `context` bytes, and the byte after them.
 /// @param step   from 0
 /// @param row    counted over all micro-batches of the step
 [[nodiscard]] inline const unsigned char* training_tokens(const training_text& text, std::size_t context,
@@ -26,16 +26,16 @@ namespace gpt {
 /// How a text becomes windows.
 enum class window_choice : std::uint8_t {
   random,  ///< they begin anywhere
-  fixed,   ///< they lie one behind the other, and each is seen once in an epoch, in another order each time
+  fixed,   ///< they follow each other in the text; each is used once in an epoch, in another order each time
 };
 
-/// The windows of all steps. With fixed ones a window has a lasting number, by which a trainer knows it again.
+/// The windows of all steps. A fixed window has a lasting number, by which a trainer recognizes it.
 ///
 ///     const training_windows windows{text, context, seed, window_choice::fixed, rows_of_a_step};
 ///     learn(windows.tokens(step, row));
 ///
-/// An epoch has as many whole steps as its windows fill: what is left over is other windows each time. So no window
-/// comes twice in a step, and which windows a step has does not depend on how ranks and micro-batches divide its rows.
+/// An epoch has only whole steps: the windows that are left over are others in each epoch. So no window comes twice in
+/// a step, and the windows of a step do not depend on how ranks and micro-batches divide its rows.
 class training_windows {
  public:
   /// @param text   outlives this   @param rows   of a step, over all ranks and micro-batches
@@ -55,7 +55,7 @@ class training_windows {
 
   /// Of fixed windows; 0 where they are random.
   [[nodiscard]] std::uint64_t count() const noexcept { return count_; }
-  /// Of the window that a row of a step has: which of the fixed ones, or where it begins in the text.
+  /// The number of a row's window: its index among fixed windows, or its begin in the text.
   /// @param row   counted over all ranks and micro-batches
   [[nodiscard]] std::uint64_t number(std::size_t step, std::size_t row) const noexcept
   {
@@ -95,7 +95,7 @@ class training_windows {
   unsigned half_ = 0;  // bits of half a place
 };
 
-/// One of `count` windows that lie evenly in the text that is never trained on. @pre count > 1
+/// One of `count` windows, evenly spaced in the held-out text. @pre count > 1
 [[nodiscard]] inline const unsigned char* held_out_tokens(const training_text& text, std::size_t context,
                                                           std::size_t which, std::size_t count)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of the optimizer's steps on the device, for programs that the host's compiler makes.
+// The kernels of the optimizer's steps on the device, for programs that the host's compiler compiles.
 #include "launch.cuh"
 
 #include <chunkmem/optimizer/adam.hpp>

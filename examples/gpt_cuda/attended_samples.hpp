@@ -16,8 +16,8 @@
 
 namespace gpt::cuda {
 
-/// Inputs of the projections behind attention, for all windows of a micro-batch. Some rows of each are kept for the
-/// gradient of the weight: see gpt::projection_samples, which does it on the CPU.
+/// Inputs of the projections after attention, for all windows of a micro-batch. Some rows of each are kept for the
+/// gradient of the weight: see gpt::projection_samples, the same on the CPU.
 ///
 /// @tparam Launcher   `Math::sampler`
 template <class Manager, class Launcher>
@@ -44,7 +44,7 @@ class attended_samples {
     step_ = step;
     micro_batch_ = micro_batch;
   }
-  /// @param where   the window begins in the text
+  /// @param where   begin of the window in the text
   void set(std::size_t window, std::uint64_t where) noexcept { numbers_[window] = where; }
 
   [[nodiscard]] input_type& of(std::size_t layer) noexcept { return inputs_[layer]; }
@@ -52,7 +52,7 @@ class attended_samples {
   {
     return {.step = step_, .samples = numbers_, .micro_batch = micro_batch_};
   }
-  /// For slopes that become bf16: by chance, so that their mean is what they were.
+  /// For the rounding of gradients to bf16: stochastic, so that the expected value is exact.
   [[nodiscard]] chunkmem::rounding_key key_of(std::size_t layer) const noexcept
   {
     constexpr std::uint32_t of_slopes = 0xc100'0000U;

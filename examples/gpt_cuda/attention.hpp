@@ -7,15 +7,15 @@
 
 namespace gpt::cuda {
 
-/// Causal attention by batched products and a softmax kernel, window after window and some heads at once, so that
-/// scores take a bounded room whatever the batch is.
+/// Causal attention by batched products and a softmax kernel, window by window and for some heads at once, so that the
+/// room for scores does not grow with the batch.
 template <class Manager, class Math>
 class attention {
  public:
   using network_type = network<Manager, Math>;
   using scratch_type = typename network_type::scratch_type;
 
-  /// Room for the scores of the heads that are done at once.
+  /// Room for the scores of the heads that run at once.
   struct blocks {
     block<float> scores;
     block<bf16> weights, d_scores;
@@ -46,7 +46,7 @@ class attention {
     });
   }
 
-  /// The gradient of qkv from that of `out`; weights are computed again.
+  /// The gradient of qkv from that of `out`; weights are recomputed.
   void backward(const bf16* qkv, const bf16* d_out, bf16* d_qkv, const scratch_type& room, const blocks& in) const
   {
     for_each_part([&](std::uint64_t row, std::uint32_t head) {
@@ -87,7 +87,7 @@ class attention {
   [[nodiscard]] std::uint32_t stride() const noexcept { return score_stride(size().context); }
   [[nodiscard]] std::uint64_t numbers() const noexcept { return std::uint64_t{heads_} * size().context * stride(); }
 
-  /// As many heads as share 64 MiB of scores, a divisor of all, so that each product has one shape.
+  /// The number of heads whose scores fit 64 MiB, a divisor of all heads, so that each product has one shape.
   [[nodiscard]] static std::uint32_t heads_at_once(const sizes& size)
   {
     const std::uint64_t each = std::uint64_t{size.context} * score_stride(size.context) * 8;
@@ -129,7 +129,7 @@ class attention {
   }
 
   [[nodiscard]] operand pairs() const noexcept { return {stride(), std::uint64_t{size().context} * stride()}; }
-  /// [queries, keys] = left [queries, head] * right [keys, head]^T, right being part of qkv
+  /// [queries, keys] = left [queries, head] * right [keys, head]^T; right is a part of qkv
   [[nodiscard]] product_shape by_pairs(const operand& left) const
   {
     const operand right{3 * size().width, size().head_width, true};

@@ -8,14 +8,14 @@
 
 namespace gpt::cuda {
 
-/// Numbers between two rows of scores: rows lie on 16 bytes, whatever the context is.
+/// The stride between two rows of scores: rows begin at multiples of 16 bytes, whatever the context is.
 [[nodiscard]] CHUNKMEM_HOST_DEVICE constexpr std::uint32_t score_stride(std::uint32_t context) noexcept
 {
   return (context + pack - 1) / pack * pack;
 }
 
-/// Causal softmax of rows of scores: query q sees keys 0 to q, and what it must not see becomes 0, padding included.
-/// Scores past the query are not used, whatever is there.
+/// Causal softmax of rows of scores: query q sees keys 0 to q; weights of later keys and of padding become 0. Scores
+/// past the query are not used.
 struct softmax_forward_kernel {
   const float* scores;  ///< [heads, context, stride], scaled
   bf16* weights;        ///< [heads, context, stride]

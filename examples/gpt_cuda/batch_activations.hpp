@@ -20,7 +20,8 @@ namespace gpt::cuda {
 
 /// The layers as a chain, for all rows of a micro-batch: sizes of tensors and leases, times by counted operations.
 ///
-/// A clock of the host would see launches. Products and attention are counted, each multiplication and each addition.
+/// Clocks of the host would only see launches, so products and attention are counted, each multiplication and each
+/// addition.
 /// @param rate   operations a second; at 1 the times are counts
 [[nodiscard]] inline chunkmem::activation::layer_chain batch_chain(const extents& size, double rate = 1.0)
 {
@@ -48,7 +49,7 @@ namespace gpt::cuda {
 }
 
 /// @param choice   of `chosen`, or another one
-/// @param device   room for activations, used by those that plan
+/// @param device   room for activations, which only planners use
 [[nodiscard]] inline chunkmem::activation::activation_plan plan_batch(activation_mode choice, const options& chosen,
                                                                       chunkmem::bytes device)
 {
@@ -57,13 +58,13 @@ namespace gpt::cuda {
   const activation_budget budget{
       .device = device, .to_host_bytes_per_second = chosen.link_rate, .to_device_bytes_per_second = chosen.link_rate};
   switch (choice) {
-    case activation_mode::recompute:  // the last layer too: its backward run has room for all of it in any case
+    case activation_mode::recompute:  // the last layer too: its backward run needs the same room in any case
       return plan_of("recompute", chain, budget, std::vector<block_action>(chain.size(), block_action::recompute));
     case activation_mode::karma: return karma{}.plan(chain, budget);
     case activation_mode::planned: return planned{}.plan(chain, budget);
     case activation_mode::swap:
     case activation_mode::keep:
-    case activation_mode::sample: break;  // as swap, but for rows of one tensor
+    case activation_mode::sample: break;  // as swap, but one tensor keeps only some rows
   }
   return keep_all{}.plan(chain, budget);
 }

@@ -17,9 +17,9 @@
 
 namespace gpt::cuda {
 
-/// The order in which layers run for a micro-batch, and what becomes of their activations in between.
+/// The order in which layers run for a micro-batch, and the fate of their activations in between.
 ///
-/// A forward run right before the layer's backward run is a part of the backward run: its numbers lie in the lease.
+/// A forward run right before the layer's backward run is a part of the backward run: its results are in the lease.
 /// Tensors for saved activations are declared for the other layers that save.
 template <class Manager, class Math>
 class batch_runs {
@@ -27,8 +27,8 @@ class batch_runs {
   using network_type = network<Manager, Math>;
   using layers_type = layer_pass<Manager, Math>;
 
-  /// @param plan      without steps: the forward pass keeps the input of each layer alone
-  /// @param samples   rows of what attention gives, where a layer saves
+  /// @param plan      without steps: the forward pass keeps only the input of each layer
+  /// @param samples   where a layer saves, it keeps rows of the output of attention
   batch_runs(const network_type& net, const layers_type& layers, activation_mode choice,
              const chunkmem::activation::activation_plan& plan, bool samples)
       : n_{net}, layers_{layers}, keeps_{choice == activation_mode::keep}, plan_{plan}
@@ -54,8 +54,8 @@ class batch_runs {
   {
     for (std::uint32_t step = 0; step < turn_; ++step) run_forward(step);
   }
-  /// Runs of the backward pass, forward again among them. Drops all activations.
-  /// @param slope   in the gradient of what the last layer gives, out of the first one's input
+  /// Runs of the backward pass, including forward runs of recomputed layers. Drops all activations.
+  /// @param slope   on entry the gradient of the last layer's output, on return that of the first layer's input
   /// @param last    no other micro-batch follows in this step
   void backward(bf16* slope, bool last)
   {
@@ -74,7 +74,7 @@ class batch_runs {
       drop_saved(layer);
     }
   }
-  /// Lets go of what an interrupted step kept.
+  /// Releases the pins that an interrupted step kept.
   void reset() noexcept
   {
     for (auto& pins : kept_) pins.clear();
@@ -85,7 +85,7 @@ class batch_runs {
   using pin_type = decltype(std::declval<const network_type&>().read(std::declval<chunkmem::tensor<bf16>>()));
   static constexpr std::size_t pins_of_layer = 5;
 
-  /// Whether a step is a forward run that is a part of the backward run behind it.
+  /// Whether a step is a forward run that is a part of the next backward run.
   [[nodiscard]] bool is_in_backward(std::uint32_t step) const
   {
     if (step < turn_ || plan_.steps[step].run != chain_run::saving) return false;
@@ -102,7 +102,7 @@ class batch_runs {
     for (const auto& [when, of, part] : ends_.after(step)) {
       if (part == chunkmem::activation::tensor_part::inner)
         drop_saved(of);
-      else if (of + 1 < saved_.size() || step >= turn_)  // the head will read what the last layer gives
+      else if (of + 1 < saved_.size() || step >= turn_)  // the head reads the output of the last layer
         n_.manager().drop(n_.handles().inputs[of + 1]);
     }
     if (keeps_) keep(layer);

@@ -17,14 +17,14 @@
 
 namespace gpt::cuda {
 
-/// Writes text with the model, one byte after the other: a whole forward pass for each byte, since nothing of earlier
-/// positions is kept. When the context is full, its younger half is read again.
+/// Generates text with the model, byte by byte, with a whole forward pass for each byte: nothing of earlier positions
+/// is kept. When the context is full, its newer half is read again.
 template <class Trainer>
 class batch_sampler {
  public:
   explicit batch_sampler(Trainer& model, float temperature = 0.8F) : model_{model}, temperature_{temperature} {}
 
-  /// @param prompt   not empty; what is longer than half the context loses its beginning
+  /// @param prompt   not empty; only the end of a long prompt is used, half the context
   /// @param count    bytes to write
   [[nodiscard]] std::string write(std::string_view prompt, std::size_t count, std::uint64_t seed)
   {

@@ -2,8 +2,8 @@
 // Runs every kernel and every kind of product of the GPT on the GPU and in loops on the host, on the same random
 // numbers.
 //
-// What comes back is compared by ||gpu - host|| / ||host||; outputs are NaN before, and each kernel runs twice, which
-// has to give the same bits.
+// Results are compared by ||gpu - host|| / ||host||. Outputs are NaN at first, and each kernel runs twice and has to
+// give the same bits.
 #include "attention_kernels.hpp"
 #include "column_kernels.hpp"
 #include "cuda_math.hpp"
@@ -44,7 +44,7 @@ void must(cudaError_t status)
 const std::uint64_t seed = std::random_device{}();
 bool is_right = true;
 
-/// Numbers on the host and on the GPU, all bits set until they are written or drawn.
+/// Numbers on the host and on the GPU. All bits are set until a number is written or drawn.
 template <class Element>
 class both {
  public:
@@ -170,7 +170,7 @@ void check_norms()
   };
   check("norm", y, rounded_once, forward);
   check("statistics of a norm", statistics, single, forward);
-  check("way back through a norm", dx, rounded_once, [&](bool on) {
+  check("gradient through a norm", dx, rounded_once, [&](bool on) {
     run(on,
         norm_backward_kernel{dy.on(on), x.on(on), norm.on(on), statistics.on(on), x.on(on), dx.on(on), rows, width});
   });
@@ -184,8 +184,8 @@ void check_norms()
     run(on, slab_total_kernel{sums.on(on), bias.on(on), slabs_of(rows), width, 0.0F});
   });
   check("GELU", y, rounded_once, [&](bool on) { run(on, gelu_forward_kernel{x.on(on), y.on(on), rows * width}); });
-  check("way back through GELU", dx, rounded_once, [&](bool on) {
-    // it works in its own place
+  check("gradient through GELU", dx, rounded_once, [&](bool on) {
+    // the kernel works in place
     must(cudaMemcpy(dx.on(on), dy.on(on), rows * width * sizeof(bf16), cudaMemcpyDefault));
     run(on, gelu_backward_kernel{x.on(on), dx.on(on), rows * width});
   });
@@ -200,7 +200,7 @@ void check_softmax()
   check("softmax", weights, rounded_once, [&](bool on) {
     run(on, softmax_forward_kernel{scores.on(on), weights.on(on), heads, context});
   });
-  check("way back through softmax", d_scores, 2 * rounded_once, [&](bool on) {
+  check("gradient through softmax", d_scores, 2 * rounded_once, [&](bool on) {
     run(on, softmax_backward_kernel{weights.on(on), slope.on(on), d_scores.on(on), heads, context, 0.25F});
   });
 }
@@ -232,7 +232,7 @@ void check_tokens()
     run(on, cross_entropy_kernel{text(on), logits.on(on), d_logits.on(on), losses.on(on), 1.0F});
   };
   check("loss", losses, single, loss);
-  check("slope of logits", d_logits, rounded_once, loss);
+  check("gradient of logits", d_logits, rounded_once, loss);
   check("sum of losses", total, single, [&](bool on) {
     run(on, loss_total_kernel{losses.on(on), total.on(on), rows});
   });
@@ -249,7 +249,7 @@ void check_product(const char* what, const product_shape& shape, std::uint64_t l
   lt_products products;
   products.prepare(shape);
   check(what, out, shape.is_wide ? single : rounded_once, [&](bool on) {
-    // What lies between the rows of some is not written.
+    // Padding between the rows of some outputs is not written.
     if (on)
       must(cudaMemset(out.on(true), 0, out_size * sizeof(Element)));
     else

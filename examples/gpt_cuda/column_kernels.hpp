@@ -7,7 +7,7 @@
 
 namespace gpt::cuda {
 
-/// Rows whose sum one thread takes before a second kernel adds up all slabs: a tree that depends on the extents alone.
+/// Rows that one thread sums before a second kernel adds up all slabs: a tree that depends only on the extents.
 inline constexpr std::uint32_t slab_rows = 32;
 
 [[nodiscard]] CHUNKMEM_HOST_DEVICE constexpr std::uint32_t slabs_of(std::uint32_t rows) noexcept
@@ -15,7 +15,7 @@ inline constexpr std::uint32_t slab_rows = 32;
   return (rows + slab_rows - 1) / slab_rows;
 }
 
-/// sums[slab] = the sum of the slab's rows of dy: what is left of the gradient of a bias.
+/// sums[slab] = the sum of the slab's rows of dy: a partial sum of the gradient of a bias.
 struct slab_sums_kernel {
   const bf16* dy;  ///< [rows, columns]
   float* sums;     ///< [slabs, columns]

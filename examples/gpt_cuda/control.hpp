@@ -9,7 +9,7 @@
 
 namespace gpt::cuda {
 
-/// Any communicator, as what NCCL compares its calls by: one type of training serves ranks that are threads and
+/// Any communicator as the control group of NCCL ranks: one type of training serves ranks that are threads and
 /// processes.
 class control {
  public:

@@ -13,7 +13,8 @@ struct CUstream_st;  // cudaStream_t is a pointer to it
 namespace gpt::cuda {
 
 /// Starts a body as a kernel on a stream: kernels.cu has those of the GPT, adam.cu those of the optimizer. So programs
-/// of the host's compiler start kernels without a line of CUDA. Errors stay with the runtime. @pre   count() is not 0
+/// that the host's compiler compiles start kernels without CUDA code. Errors stay with the runtime. @pre   count() is
+/// not 0
 template <class Body>
 void start(CUstream_st* stream, const Body& body);
 
@@ -27,7 +28,8 @@ struct kernel_starter {
   }
 };
 
-/// What CUB needs for sampled inputs of so many rows, and what it does on a stream: sampling.cu has them.
+/// Scratch bytes that CUB needs for sampled inputs of `count` rows, and its calls on a stream: sampling.cu defines
+/// them.
 [[nodiscard]] std::uint64_t sampling_bytes(std::uint64_t count);
 void sort_down(CUstream_st* stream, const std::uint64_t* from, std::uint64_t* to, std::uint64_t count,
                std::byte* temporary, std::uint64_t size);

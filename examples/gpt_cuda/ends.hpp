@@ -12,9 +12,10 @@
 
 namespace gpt::cuda {
 
-/// Both ends of the model: embedding, and final norm with logits against the table of tokens, loss, and the way back.
+/// Both ends of the model: embedding, and final norm with logits against the table of tokens, loss, and the backward
+/// pass of them.
 ///
-/// Logits live in scratch: forward and backward of the head are one piece.
+/// Logits live in scratch: forward and backward of the head run together.
 template <class Manager, class Math>
 class ends {
  public:
@@ -60,7 +61,7 @@ class ends {
     n_.manager().drop(n_.handles().inputs.back());
   }
 
-  /// The logits of one row. @param visit   is given them in device memory, null in a rehearsal; they are gone
+  /// The logits of one row. @param visit   called with their device address, null in a rehearsal; they are freed
   /// afterwards
   template <class Visit>
   void logits(std::uint64_t row, Visit visit) const
@@ -72,9 +73,9 @@ class ends {
     n_.manager().drop(n_.handles().inputs.back());
   }
 
-  /// Loss and the way back to what the last layer gave, which is dropped.
-  /// @param scale   what the loss of one position weighs in what is differentiated
-  /// @param slope   written: the gradient of what the last layer gave, [rows, width]
+  /// Loss and backward pass of the head. Drops the output of the last layer.
+  /// @param scale   weight of the loss of one position in the sum that is differentiated
+  /// @param slope   written: the gradient of the last layer's output, [rows, width]
   void head_backward(const token_windows& text, float scale, double* total, bf16* slope, bool last) const
   {
     const batch_model& net = n_.handles();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of the GPT, for programs that the host's compiler makes.
+// The kernels of the GPT, for programs that the host's compiler compiles.
 #include "attention_kernels.hpp"
 #include "column_kernels.hpp"
 #include "launch.cuh"

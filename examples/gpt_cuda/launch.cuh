@@ -15,9 +15,9 @@
 namespace gpt::cuda {
 
 inline constexpr unsigned threads_of_a_block = 256;
-inline constexpr unsigned most_blocks = 1U << 20;  // more work goes round in a loop
+inline constexpr unsigned most_blocks = 1U << 20;  // a grid-stride loop does the rest
 
-/// A body that a warp does a row of.
+/// A body that processes one row by a warp.
 template <class Body>
 concept team_kernel = requires(const Body& body, const warp_team& team) { body(team, std::uint64_t{}); };
 
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(threads_of_a_block) run_elements(const __grid_
     body(index);
 }
 
-/// All lanes of a warp have the same row, so they meet in every shuffle.
+/// All lanes of a warp have the same row, so all of them reach every shuffle.
 template <class Body>
 __global__ void __launch_bounds__(threads_of_a_block) run_teams(const __grid_constant__ Body body)
 {

@@ -16,10 +16,10 @@ namespace gpt::cuda {
 
 /// One layer for all rows of a micro-batch.
 ///
-/// A forward run may save what its backward run reads. Else the layer's input alone stays, in a tensor of the manager,
-/// and the backward run computes the rest again (Chen et al. 2016, arXiv 1604.06174). Both ways have the same bits.
-/// Scratch of a run is one lease. Within backward no weight is read after its gradient came, which gradients in place
-/// want.
+/// A forward run may save the tensors that its backward run reads. Else only the layer's input is kept, in a tensor of
+/// the manager, and the backward run recomputes the rest (Chen et al. 2016, arXiv 1604.06174). Both ways have the same
+/// bits. Scratch of a run is one lease. Within a backward run no weight is read after its gradient was added, as
+/// gradients in place require.
 template <class Manager, class Math>
 class layer_pass {
  public:
@@ -29,17 +29,17 @@ class layer_pass {
 
   explicit layer_pass(const network_type& net) : n_{net}, attention_{net} {}
 
-  /// Runs that save keep rows of what attention gives, in place of all of it. Gradients of projections come from such
-  /// rows wherever a layer is computed again too, so that every plan has the same bits.
+  /// Runs that save keep rows of the output of attention in place of all of it. Gradients of projections come from such
+  /// rows also where a layer is recomputed, so that every plan has the same bits.
   void use(samples_type& samples) noexcept { samples_ = &samples; }
 
-  /// Makes the next layer's input alone.
+  /// Computes only the next layer's input.
   void forward(std::size_t which) const
   {
     const auto room = n_.room(passing_.plan);
     run_forward(which, places_in(room, passing_), room, passing_);
   }
-  /// @param to   written too
+  /// @param to   saved activations, written too
   void forward(std::size_t which, const saved_activations& to) const
   {
     const auto room = n_.room(saving_.plan);
@@ -51,8 +51,8 @@ class layer_pass {
                 room, saving_, true);
   }
 
-  /// Computes the layer again, from its input.
-  /// @param slope   in the gradient of what the layer gives, out of its input
+  /// Recomputes the layer from its input.
+  /// @param slope   on entry the gradient of the layer's output, on return that of its input
   /// @param last    no other micro-batch follows in this step
   void backward(std::size_t which, bf16* slope, bool last) const
   {
@@ -63,7 +63,7 @@ class layer_pass {
     up_to_hidden(weights, x.data(), made, room, again_, [&] { keep_rows(which, made.attended); });
     run_backward({weights, x.data(), made.as_read(), room, again_, last, samples_, which}, slope);
   }
-  /// @param from   what the last forward run saved
+  /// @param from   the tensors that the last forward run saved
   void backward(std::size_t which, const saved_activations& from, bf16* slope, bool last) const
   {
     const layer_weights& weights = n_.handles().layers[which];
@@ -87,7 +87,7 @@ class layer_pass {
   }
 
  private:
-  /// Where everything lies. What one pass has no use for shares its bytes with what it is not needed beside.
+  /// The layout of scratch. Blocks that are never in use at the same time share bytes.
   struct blocks {
     block_plan plan = network_type::plan_with_workspace();
     block<bf16> normed, qkv, attended, middle, mlp_normed, hidden, active;
@@ -97,7 +97,7 @@ class layer_pass {
     block<float> sums;
   };
 
-  /// A backward run: what it reads, and where it works.
+  /// A backward run: its inputs and its scratch.
   struct way_back {
     const layer_weights& weights;
     const bf16* x = nullptr;
@@ -105,13 +105,13 @@ class layer_pass {
     const scratch_type& room;
     const blocks& in;
     bool last = false;
-    samples_type* samples = nullptr;  ///< that has rows of what attention gave
-    std::size_t layer = 0;            ///< whose
+    samples_type* samples = nullptr;  ///< with rows of the output of attention
+    std::size_t layer = 0;            ///< of the run
   };
 
   [[nodiscard]] const sizes& size() const noexcept { return n_.size(); }
 
-  /// @param saves   what is saved has tensors of its own
+  /// @param saves   saved activations have tensors of their own
   [[nodiscard]] blocks forward_blocks(bool saves) const
   {
     const std::uint32_t width = size().width;
@@ -127,7 +127,7 @@ class layer_pass {
     return it;
   }
 
-  /// @param again   the layer is computed again
+  /// @param again   the layer is recomputed
   [[nodiscard]] blocks backward_blocks(bool again) const
   {
     const std::uint32_t width = size().width;
@@ -171,7 +171,7 @@ class layer_pass {
               plain_product(size().rows, 4 * size().width, size().width), room, to.middle, true);
   }
 
-  /// Numbers of a row each, `width` of them. Empty in a rehearsal.
+  /// `width` numbers of each row. Empty in a rehearsal.
   [[nodiscard]] std::span<const bf16> all_of(const bf16* rows) const
   {
     return {rows, n_.computes() ? static_cast<std::size_t>(size().numbers(size().width)) : 0};
@@ -183,7 +183,7 @@ class layer_pass {
       if (samples_ != nullptr) samples_->of(which).keep(samples_->batch(), all_of(attended), agent::compute);
   }
 
-  /// @param attended   called when what attention gave has been read, and lies there still
+  /// @param attended   called when the output of attention has been read and is still there
   template <class Attended>
   void up_to_hidden(const layer_weights& weights, const bf16* x, const activation_places<bf16>& to,
                     const scratch_type& room, const blocks& in, Attended attended) const
@@ -207,7 +207,7 @@ class layer_pass {
     through_attention(way, slope);
   }
 
-  /// Back through a product: dx, then the gradients of its weight and bias.
+  /// The backward pass of a product: dx, then the gradients of its weight and bias.
   void product_backward(const way_back& way, const weight& matrix, const weight& bias, const bf16* x, const bf16* dy,
                         bf16* dx, std::uint32_t inputs, std::uint32_t outputs) const
   {
@@ -218,13 +218,13 @@ class layer_pass {
     n_.bias_gradient(bias, dy, outputs, way.room[way.in.sums], way.last);
   }
 
-  /// The same for the projection, whose weight's gradient comes from the rows that were kept. Their slopes are rounded
-  /// to bf16 by chance: the mean stays what it was.
+  /// The same for the projection, whose weight's gradient is computed from the kept rows. Gradients are rounded to bf16
+  /// stochastically: their expected value is exact.
   void sampled_backward(const way_back& way, const bf16* dy) const
     requires network_type::can_sample
   {
     const std::uint32_t width = size().width;
-    bf16* const slopes = way.room[way.in.d_hidden];  // which the MLP no longer needs, and attention not yet
+    bf16* const slopes = way.room[way.in.d_hidden];  // unused between the MLP and attention
     auto values = n_.read(way.weights.projection);
     const auto of_input = [&] {
       n_.multiply({.shape = input_product(size().rows, width, width),

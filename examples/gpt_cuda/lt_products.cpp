@@ -35,7 +35,7 @@ class owned {
 
 class layout {
  public:
-  /// A row-major matrix is the transposed column-major one.
+  /// A row-major matrix is a transposed column-major one.
   void make(bool is_wide, const operand& how, std::uint32_t rows, std::uint32_t columns, std::uint32_t batch)
   {
     const std::uint64_t inner = how.is_transposed ? rows : columns;
@@ -89,7 +89,7 @@ class preference {
 
 }  // namespace
 
-/// A row-major product is, seen in the library's column-major order, the transposed factors in the other order.
+/// A row-major product is a column-major product of the transposed factors in the other order.
 struct lt_products::plan {
   explicit plan(const product_shape& of, cublasLtHandle_t handle) : shape{of}
   {

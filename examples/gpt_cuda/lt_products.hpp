@@ -11,21 +11,21 @@ struct CUstream_st;
 
 namespace gpt::cuda {
 
-/// cuBLASLt refused something. The text names the call and the status.
+/// An error of cuBLASLt. The text names the call and the status.
 class cublas_error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Products by cuBLASLt: bf16 in, float32 sums, one algorithm for each shape for as long as this lives.
+/// Products by cuBLASLt: bf16 in, float32 sums, one algorithm for each shape during the life of this object.
 ///
-/// The first algorithm is taken that the heuristic names for the shape, the fixed workspace and addresses on 16 bytes;
-/// so two runs on GPUs of one kind take the same. Sums of split products go through the workspace in float32, in order,
-/// or are not split: none that adds in the order of arrival is taken. Bits may differ between versions of the library
-/// and kinds of GPUs.
+/// The algorithm is the first one that the heuristic names for the shape, the fixed workspace and 16-byte alignment; so
+/// two runs on GPUs of one kind take the same. Sums of split products go through the workspace in float32, in a fixed
+/// order, or are not split: no algorithm that adds in the order of arrival is taken. Bits may differ between versions
+/// of the library and kinds of GPUs.
 class lt_products {
  public:
-  /// What one product may use. NVIDIA advises 32 MiB for Hopper.
+  /// The workspace of one product. NVIDIA advises 32 MiB for Hopper.
   static constexpr std::uint64_t workspace_bytes = std::uint64_t{32} << 20;
 
   lt_products();
@@ -35,8 +35,8 @@ class lt_products {
   /// @throws cublas_error   no algorithm, or no GPU
   void prepare(const product_shape& shape);
 
-  /// Enqueues. @param workspace   `workspace_bytes` of device memory that nothing else uses meanwhile
-  /// @throws cublas_error   refused; nothing was enqueued
+  /// Enqueues a product. @param workspace   `workspace_bytes` of device memory that nothing else uses meanwhile
+  /// @throws cublas_error   the call was refused; nothing was enqueued
   void multiply(CUstream_st* stream, const product& what, void* workspace);
 
  private:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains a GPT on real text on a GPU that has a quarter of the memory it needs, and can prove that nothing changed.
+// Trains a GPT on real text on a GPU that has a quarter of the memory it needs, and can prove that the result is the
+// same.
 
 #include "../interruption.hpp"
 #include "../run_program.hpp"
@@ -30,7 +31,7 @@ struct gpu_machine {
   [[nodiscard]] static memory_limits limits()
   {
     backend memory{{.device_capacity = chunkmem::bytes{std::uint64_t{64} << 20}}};
-    cuda::cuda_math math;  // keeps its handle until the rest is measured
+    cuda::cuda_math math;  // its handle lives until the free memory is measured
     cuda::warm_products(memory, math);
     memory.resize_to_free(cuda::left_to_warm_libraries);
     return {.host = machine_memory(), .device = memory.capacity(chunkmem::tier::device)};

@@ -55,7 +55,7 @@ struct gpu_of_rank {
   [[nodiscard]] chunkmem::bytes host_limit() const { return chunkmem::bytes{machine_memory().count() / of_host}; }
 };
 
-/// One rank. @param controls   its groups by threads or processes
+/// Runs one rank. @param controls   its groups by threads or processes
 template <class Controls>
 int run_one(const options& chosen, const training_text& text, const display& show, Controls& controls,
             const gpu_of_rank& gpu, const rank_plan& plan, std::string_view kind)
@@ -100,7 +100,7 @@ int run_on_processes(const options& chosen, const training_text& text, const dis
   mpi node{session, nodes.node(), waits};
   mpi across{session, nodes.across(), waits};
   chunkmem::sharding::process_groups<mpi> process_groups{all, node, across};
-  // A launcher may show each process a GPU of its own; two ranks on one GPU are refused by NCCL.
+  // A launcher may give each process a GPU of its own; NCCL refuses two ranks on one GPU.
   const mpi_nodes hosts{session, MPI_COMM_WORLD};
   return run_one(chosen, text, show, process_groups, {hosts.device_of(device_scope::devices()), hosts.of_node()}, plan,
                  "processes with a GPU each");

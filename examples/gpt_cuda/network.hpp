@@ -21,10 +21,11 @@ namespace gpt::cuda {
 using chunkmem::access;
 using chunkmem::agent;
 
-/// Handles of every tensor: weights, and what the forward pass leaves of a micro-batch, which is the input of each
-/// layer. The residual stream is bf16 as the weights are: what is kept of it may leave the device, at half the bytes.
+/// Handles of every tensor: weights, and the activations that the forward pass keeps of a micro-batch: the input of
+/// each layer. The residual stream is bf16 as the weights are, so kept inputs have half the bytes of float32 when they
+/// leave the device.
 struct batch_model : parameter_set {
-  std::vector<chunkmem::tensor<bf16>> inputs;  ///< [batch * context, width], the last one is what the last layer gives
+  std::vector<chunkmem::tensor<bf16>> inputs;  ///< [batch * context, width], the last is the output of the last layer
 };
 
 /// @param precision   bfloat16
@@ -40,7 +41,7 @@ template <class Manager>
   return net;
 }
 
-/// Extents as the kernels count.
+/// Extents in the types of the kernels.
 struct sizes {
   explicit sizes(const extents& from)
       : width{static_cast<std::uint32_t>(from.width)},
@@ -59,10 +60,10 @@ struct sizes {
   [[nodiscard]] std::uint64_t numbers(std::uint32_t columns) const noexcept { return std::uint64_t{rows} * columns; }
 };
 
-/// What all passes share: pins and leases for the compute stream, and work for it.
+/// The parts that all passes share: pins and leases for the compute stream, and work for it.
 ///
-/// In a rehearsal the same pins and leases are taken and no kernel runs; shapes of products are made known to `Math`,
-/// which chooses their algorithms.
+/// A rehearsal takes the same pins and leases and runs no kernel; it passes the shapes of products to `Math`, which
+/// chooses their algorithms.
 ///
 /// @tparam Math   `launch(backend, who, body)`, `prepare(shape)`, `multiply(backend, who, product, workspace)` and
 ///                `workspace_bytes`: cuda_math on a GPU
@@ -92,7 +93,7 @@ class network {
   }
   [[nodiscard]] scratch_type room(const block_plan& plan) const { return {m_, plan}; }
 
-  /// A plan whose first block is the workspace of products.
+  /// A block plan whose first block is the workspace of products.
   [[nodiscard]] static block_plan plan_with_workspace()
   {
     block_plan plan;
@@ -105,7 +106,7 @@ class network {
   {
     if (computes()) math_.launch(m_.backend(), agent::compute, body);
   }
-  /// @param room   whose first block is the workspace
+  /// @param room   its first block is the workspace
   void multiply(const product& what, const scratch_type& room) const
   {
     if (computes())
@@ -148,7 +149,7 @@ class network {
     add_slabs(m_.gradient(bias.as<bf16>(), agent::compute), sums, columns, last);
   }
 
-  /// The way back through a norm: dx = added + its gradient, and the gradient of {gain, bias}.
+  /// The backward pass of a norm: dx = added + its gradient, and the gradient of {gain, bias}.
   void norm_backward(const weight& norm, const norm_backward_kernel& work, float* sums, bool last) const
   {
     norm_backward_kernel body = work;

@@ -13,7 +13,7 @@ inline constexpr float norm_epsilon = 1e-5F;
 
 /// y = (x - mean) * rstd * gain + bias for each row (Ba et al. 2016, arXiv 1607.06450); `norm` is {gain, bias}.
 ///
-/// A row is read three times, from the caches but for the first. Statistics are float32, of x as it is stored.
+/// A row is read three times, twice of them from the caches. Statistics are float32, of x as it is stored.
 struct norm_forward_kernel {
   const bf16* x;      ///< [rows, width]
   const bf16* norm;   ///< [2, width]

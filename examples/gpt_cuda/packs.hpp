@@ -11,10 +11,10 @@ namespace gpt::cuda {
 
 using chunkmem::bf16;
 
-/// Numbers that one load of 16 bytes brings.
+/// Numbers of one load of 16 bytes.
 inline constexpr std::uint32_t pack = 8;
 
-/// Eight numbers in the precision of the arithmetic. Addresses that they come from lie on 16 bytes.
+/// Eight numbers in the precision of the arithmetic. Their addresses are multiples of 16 bytes.
 struct eight {
   float at[pack];
 };
@@ -33,7 +33,7 @@ struct alignas(16) sixteen_bytes {
 [[nodiscard]] CHUNKMEM_HOST_DEVICE inline sixteen_bytes load_bytes(const void* from) noexcept
 {
 #if defined(__CUDA_ARCH__)
-  const uint4 raw = *static_cast<const uint4*>(from);  // of a struct, the compiler may make four accesses
+  const uint4 raw = *static_cast<const uint4*>(from);  // the compiler may load a struct by four accesses
   return {{raw.x, raw.y, raw.z, raw.w}};
 #else
   sixteen_bytes result;
@@ -44,7 +44,7 @@ struct alignas(16) sixteen_bytes {
 CHUNKMEM_HOST_DEVICE inline void store_bytes(void* to, const sixteen_bytes& value) noexcept
 {
 #if defined(__CUDA_ARCH__)
-  // Written out: the compiler takes stores of vectors apart where the words were made one by one.
+  // Inline PTX: the compiler splits vector stores whose words were computed one by one.
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(value.word[0]),
                "r"(value.word[1]), "r"(value.word[2]), "r"(value.word[3])
                : "memory");

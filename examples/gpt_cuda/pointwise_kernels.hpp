@@ -30,9 +30,9 @@ struct gelu_forward_kernel {
   }
 };
 
-/// slope: in the gradient of what came out of GELU, out of what went in.
+/// slope: on entry the gradient of the output of GELU, on return that of its input.
 struct gelu_backward_kernel {
-  const bf16* x;  ///< what went in
+  const bf16* x;  ///< the input of GELU
   bf16* slope;
   std::uint64_t elements;  ///< a multiple of 8
 
@@ -51,7 +51,7 @@ struct gelu_backward_kernel {
   }
 };
 
-/// Numbers as bf16, up or down by chance, so that their mean is what they were.
+/// Rounds numbers to bf16 stochastically: the expected value is exact.
 struct round_slopes_kernel {
   const float* from;
   bf16* to;

@@ -7,7 +7,8 @@
 
 namespace gpt::cuda {
 
-/// A matrix in row-major order, or a batch of them: `stride` numbers from row to row, `step` from one to the next.
+/// A matrix in row-major order, or a batch of them: `stride` numbers from row to row, `step` from one matrix to the
+/// next.
 struct operand {
   std::uint32_t stride = 0;
   std::uint64_t step = 0;
@@ -16,7 +17,7 @@ struct operand {
   friend constexpr bool operator==(const operand&, const operand&) = default;
 };
 
-/// What a product looks like: all that an algorithm may depend on, so that one is chosen once for each.
+/// The shape of a product: everything that the choice of an algorithm depends on, so that each shape has one algorithm.
 struct product_shape {
   std::uint32_t rows = 0, columns = 0, inner = 0;
   operand left, right;  ///< bf16
@@ -30,8 +31,8 @@ struct product_shape {
 
 /// out (rows x columns) = scale * left (rows x inner) * right (inner x columns) + bias + beta * added
 ///
-/// Sums are float32, and what comes out is rounded once. `added` has the layout of `out`, and may be `out`; with beta 0
-/// nothing of it is read. All addresses, strides and steps are multiples of 16 bytes.
+/// Sums are float32, and the result is rounded once. `added` has the layout of `out`, and may be `out`; with beta 0 it
+/// is not read. All addresses, strides and steps are multiples of 16 bytes.
 struct product {
   product_shape shape;
   const bf16* left = nullptr;
@@ -48,7 +49,7 @@ struct product {
 {
   return {.rows = rows, .columns = outputs, .inner = inputs, .left = {inputs}, .right = {outputs}, .out = {outputs}};
 }
-/// dx = dy * weight^T: the way back through plain_product; also the logits of a table of tokens.
+/// dx = dy * weight^T: the backward pass of plain_product; also the logits of a table of tokens.
 [[nodiscard]] constexpr product_shape input_product(std::uint32_t rows, std::uint32_t inputs, std::uint32_t outputs)
 {
   return {.rows = rows,

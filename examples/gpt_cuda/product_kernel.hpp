@@ -8,8 +8,7 @@
 
 namespace gpt::cuda {
 
-/// A product by loops, one number of it at a time: what others are compared with, and what computes where there is no
-/// GPU.
+/// A product by loops, one number at a time: the reference for other products, and the product where there is no GPU.
 struct product_kernel {
   product it;
 

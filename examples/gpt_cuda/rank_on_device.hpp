@@ -18,9 +18,9 @@
 
 namespace gpt::cuda {
 
-/// How ranks divide a model on devices: there gradients of several micro-batches are added over ranks once for a step,
-/// since no kernel of ours joins sums.
-/// @throws problem   that is not what the stage says; or a planner would see the device of one rank alone
+/// How ranks divide a model on devices: gradients of several micro-batches are added over ranks once for a step, since
+/// no kernel here adds to a summed gradient.
+/// @throws problem   the stage requires another way; or a planner would see the device of one rank alone
 [[nodiscard]] inline rank_plan plan_on_device(const options& chosen, std::uint32_t ranks)
 {
   if (is_planned(chosen.activations))
@@ -35,10 +35,10 @@ namespace gpt::cuda {
   return plan;
 }
 
-/// A rank of the GPU's training, for the session that it shares with ranks on the CPU.
+/// A rank of a training on GPUs, for the session that it shares with ranks on the CPU.
 ///
-/// @tparam Gpu    of this rank: `backend_type`, `make(device, host)`, `host_limit()`; `largest_message` that warms its
-///                groups, and what is `left_to_libraries` when they are warm
+/// @tparam Gpu    of this rank: `backend_type`, `make(device, host)`, `host_limit()`; `largest_message` of the warm-up
+///   of groups, and the bytes `left_to_libraries` after the warm-up
 /// @tparam Math   see network
 template <class Gpu, class Communicator, class Math>
 class rank_on_device {
@@ -77,11 +77,11 @@ class rank_on_device {
     return plan_batch(choice, chosen, device);
   }
   [[nodiscard]] static std::uint64_t largest_tensor_bytes(const extents& size) { return largest_batch_tensor(size); }
-  /// Device memory for a rank, measured when products and groups are warm. All ranks ask together.
+  /// Device memory for a rank, measured when products and groups are warm. All ranks make this call together.
   [[nodiscard]] memory_limits limits(const options&) const
   {
     backend_type memory = gpu_->make(4 * Gpu::largest_message + chunkmem::bytes{Math::workspace_bytes}, {});
-    Math math;  // keeps what it took until the rest is measured
+    Math math;  // keeps its memory until the free memory is measured
     warm_products(memory, math);
     warm_groups(memory, *process_groups_, Gpu::largest_message);
     memory.resize_to_free(Gpu::left_to_libraries);

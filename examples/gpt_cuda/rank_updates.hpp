@@ -13,11 +13,12 @@
 
 namespace gpt::cuda {
 
-/// Adam over ranks, on threads of the CPU: each rank updates its shares, behind the backward pass. As updates.
+/// Adam over ranks, on threads of the CPU: each rank updates its shards after the backward pass. The interface of
+/// updates.
 template <class Manager>
 class rank_updates {
  public:
-  /// @throws problem   updates on the device: kernels of an optimizer know no ranks yet
+  /// @throws problem   updates on the device: kernels of an optimizer do not support ranks
   rank_updates(Manager& manager, const chunkmem::optimizer::adam_options& options, update_choice where,
                chunkmem::optimizer::thread_pool& workers)
       : m_{manager}, adam_{options}, workers_{workers}

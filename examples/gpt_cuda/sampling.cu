@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of sampled inputs, and the sort and the sum of CUB, for programs that the host's compiler makes.
+// The kernels of sampled inputs, and the sort and the sum of CUB, for programs that the host's compiler compiles.
 #include "launch.cuh"
 
 #include <chunkmem/activation/cub_sampling.cuh>
@@ -13,7 +13,7 @@ namespace {
 
 using on_cub = chunkmem::activation::cub_sampling<chunkmem::optimizer::cuda_launcher>;
 
-/// As much of a backend as a launcher sees.
+/// The part of a backend that a launcher uses.
 struct one_stream {
   template <class Work>
   void launch(chunkmem::agent, Work&& work) const

@@ -32,7 +32,7 @@ struct saved_activations {
 };
 
 /// @param manager    not sealed
-/// @param samples    rows of what attention gives: there is no tensor for all of it
+/// @param samples    rows of the output of attention are kept: it has no tensor of its own
 template <class Manager>
 [[nodiscard]] saved_activations declare_saved(Manager& manager, const extents& size, bool samples)
 {
@@ -48,7 +48,7 @@ template <class Manager>
   return saved;
 }
 
-/// Where those numbers lie: in pins of the tensors, or in a lease.
+/// The addresses of those numbers: in pins of the tensors, or in a lease.
 template <class Element>
 struct activation_places {
   Element* qkv = nullptr;

@@ -8,13 +8,13 @@
 
 namespace gpt::cuda {
 
-/// Where an array of elements lies in a scratch lease.
+/// The offset of an array of elements in a scratch lease.
 template <class Element>
 struct block {
   std::uint64_t at = 0;  ///< bytes from the beginning
 };
 
-/// Lays arrays out one behind the other, each on 256 bytes.
+/// Lays arrays out one after the other, each at a multiple of 256 bytes.
 class block_plan {
  public:
   template <class Element>
@@ -30,7 +30,7 @@ class block_plan {
   std::uint64_t end_ = 0;
 };
 
-/// Device memory for the blocks of a plan, as long as this lives: from the same budget as the chunks.
+/// Device memory for the blocks of a plan, for the life of this object: from the same budget as the chunks.
 template <class Manager>
 class scratch {
  public:

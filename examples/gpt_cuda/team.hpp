@@ -7,18 +7,17 @@
 
 #include <cstdint>
 
-/// What the kernels of the GPT are written in: kernels that g++ compiles too, so that tests on the host run the text
-/// that nvcc compiles.
+/// The vocabulary of the GPT's kernels. g++ compiles them too, so tests on the host run the source that nvcc compiles.
 namespace gpt::cuda {
 
 /// Lanes that work on one row together: a warp.
 inline constexpr std::uint32_t lanes = 32;
 
-/// A warp that is played by a loop: each lane does its part before the next one begins.
+/// A loop that stands in for a warp: each lane does its part before the next one begins.
 ///
-/// A team offers what a warp can do: `each` runs a part for every lane, `sum` and `highest` give all lanes the sum and
-/// the largest of what the lanes have, added in a fixed tree, and `after_lower` tells each lane the sum of the lanes
-/// below it. Laws for kernels: what one lane writes is not read by another.
+/// A team offers the operations of a warp: `each` runs a part for every lane, `sum` and `highest` give all lanes the
+/// sum and the largest of the lanes' values, added in a fixed tree, and `after_lower` gives each lane the sum of the
+/// lanes below it. A law for kernels: no lane reads the writes of another lane.
 struct looped_team {
   template <class Work>
   void each(Work work) const
@@ -59,8 +58,7 @@ struct looped_team {
 };
 
 #if defined(__CUDACC__)
-/// A warp; all of its lanes call what one lane calls. The sums have the bits of looped_team: both trees add the same
-/// pairs.
+/// A warp. All lanes make each call together. The sums have the bits of looped_team: both trees add the same pairs.
 struct warp_team {
   std::uint32_t lane;
 

@@ -8,7 +8,7 @@
 
 namespace gpt::cuda {
 
-/// The windows of a micro-batch in device memory: for each, `context` bytes and the one after them.
+/// The windows of a micro-batch in device memory: for each, `context` bytes and the byte after them.
 struct token_windows {
   const unsigned char* bytes;
   std::uint32_t context, windows;
@@ -25,9 +25,9 @@ struct token_windows {
   }
 };
 
-/// Writes bytes that travel as the kernel's arguments: no pinned memory, no copy to be followed.
+/// Writes bytes that are passed as kernel arguments: without pinned memory and without a copy to wait for.
 struct write_bytes_kernel {
-  static constexpr std::uint32_t most = 3072;  // of the 4 KiB that arguments may have everywhere
+  static constexpr std::uint32_t most = 3072;  // of the 4 KiB of arguments that every architecture allows
   unsigned char* to;
   std::uint32_t size;
   unsigned char values[most];
@@ -93,7 +93,7 @@ struct sort_rows_kernel {
   }
 };
 
-/// gradient = beta * gradient + the slopes of the rows with each token, rounded once: added by lanes in the order of
+/// gradient = beta * gradient + the gradients of the rows with each token, rounded once: added by lanes in the order of
 /// rows, then over the lanes, so no two threads add to the same number.
 struct token_gradient_kernel {
   const bf16* slope;           ///< [rows, width]

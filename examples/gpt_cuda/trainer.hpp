@@ -22,10 +22,10 @@
 
 namespace gpt::cuda {
 
-/// Trains the model on a device: whole micro-batches through one layer after the other, on the compute stream.
+/// Trains the model on a device: whole micro-batches, layer by layer, on the compute stream.
 ///
-/// The calling thread enqueues and, where the CPU updates, updates; in a step it waits for the loss alone, behind all
-/// else. A step makes no memory of its own.
+/// The calling thread enqueues work, and updates weights where the CPU does. In a step it waits only for the loss,
+/// after all other work. A step allocates no memory of its own.
 ///
 /// @tparam Math   see network; `launcher` starts the optimizer's kernels
 template <class Manager, class Math>
@@ -34,7 +34,7 @@ class batch_trainer {
   using math_type = Math;
 
   /// @param net, text, workers   outlive the trainer
-  /// @param settings             without a plan of activations the forward pass keeps the input of each layer alone
+  /// @param settings             without a plan of activations the forward pass keeps only the input of each layer
   batch_trainer(Manager& manager, const batch_model& net, const training_text& text, const trainer_settings& settings,
                 chunkmem::optimizer::thread_pool& workers)
       : m_{manager},
@@ -76,8 +76,8 @@ class batch_trainer {
     return mean_of(message);
   }
 
-  /// What the model thinks of the byte behind each of some bytes. @param tokens   at most `context`
-  /// @param odds   written: logits of the byte behind the last one
+  /// The model's prediction of the byte after some bytes. @param tokens   at most `context`
+  /// @param odds   written: logits of the byte after the last one
   void next_logits(std::span<const unsigned char> tokens, std::span<float> odds)
   {
     const auto room = n().room(text_plan_);
@@ -106,7 +106,7 @@ class batch_trainer {
   [[nodiscard]] const extents& extent() const noexcept { return n().handles().size; }
 
   /// The first part of a step, inside an iteration of the caller: the gradients are enqueued, nothing is updated.
-  /// @return   losses on their way to the host, see mean_of
+  /// @return   the losses, which are being copied to the host, see mean_of
   template <class Iteration>
   [[nodiscard]] auto gradient(std::size_t number, Iteration& iteration)
   {
@@ -128,7 +128,7 @@ class batch_trainer {
       begin(text);
       runs_.forward();
       iteration.pass(chunkmem::pass::backward, which);
-      // Over ranks each micro-batch ends its gradients: the model knows when they are added.
+      // Over ranks each micro-batch completes its gradients: the model adds them up and knows the last one.
       backward(text, totals.at(which), trains_over_ranks || which + 1 == extent().micro_batches);
     }
     return fetch(totals);
@@ -157,13 +157,13 @@ class batch_trainer {
   using scratch_type = typename network_type::scratch_type;
   using lease_type = decltype(std::declval<Manager&>().lease(chunkmem::tier::host, chunkmem::bytes{}, agent::compute));
 
-  /// Of this rank, in the rows of a step.
+  /// The first row of this rank in the rows of a step.
   [[nodiscard]] std::size_t first_row() const noexcept
   {
     return settings_.rank * extent().micro_batches * extent().batch;
   }
 
-  /// As hash_of_parameters, where weights are whole on the device alone.
+  /// As hash_of_parameters, where whole weights exist only on the device.
   [[nodiscard]] std::uint64_t hash_of_gathered() const
   {
     fnv1a hash;
@@ -189,7 +189,7 @@ class batch_trainer {
     }
   };
 
-  /// Bytes on their way to the host.
+  /// Bytes that are being copied to the host.
   struct host_copy {
     lease_type room;
     chunkmem::event arrived;
@@ -227,8 +227,8 @@ class batch_trainer {
     return result;
   }
 
-  /// Windows of text to the device. @param bytes_of   a window to its bytes   @param length   of them; else all and one
-  /// more
+  /// Copies windows of text to the device. @param bytes_of   a window to its bytes   @param length   bytes of each;
+  /// default: the context and one more
   template <class BytesOf>
   [[nodiscard]] token_windows send(const scratch_type& room, BytesOf bytes_of, std::size_t length = SIZE_MAX)
   {
@@ -240,13 +240,13 @@ class batch_trainer {
     return ends_.windows_at(room[text_block_]);
   }
 
-  /// The input of the first layer.
+  /// Computes the input of the first layer.
   void begin(const token_windows& text)
   {
     runs_.reset();
     ends_.embed(text);
   }
-  /// A forward pass that no backward pass follows: what a layer was given is dropped.
+  /// A forward pass without a backward pass: the input of each layer is dropped.
   void predict(const token_windows& text)
   {
     begin(text);

@@ -18,7 +18,8 @@
 
 namespace gpt::cuda {
 
-/// What a chunk has to hold [bytes]: a momentum in float32, a table, or what a micro-batch leaves between two layers.
+/// The largest tensor, which a chunk has to hold [bytes]: a momentum in float32, a table, or the output of a layer for
+/// a micro-batch.
 [[nodiscard]] inline std::uint64_t largest_batch_tensor(const extents& size)
 {
   const std::uint64_t table = 4 * std::max(std::uint64_t{vocabulary}, std::uint64_t{size.context}) * size.width;
@@ -26,12 +27,12 @@ namespace gpt::cuda {
       {std::uint64_t{16} * size.width * size.width, table, 2 * std::uint64_t{size.batch} * size.context * size.width});
 }
 
-/// The GPU's training, for the program that a training on the CPU shares with it.
+/// The training on a GPU, for the program that it shares with the training on the CPU.
 ///
 /// @tparam Backend    made from {.device_capacity, .host_capacity}
 /// @tparam Manager    on it
 /// @tparam Math       see network
-/// @tparam Machine    `Machine::limits()` says what a training may be given
+/// @tparam Machine    `Machine::limits()` gives the most memory of a training
 template <class Backend, class Manager, class Math, class Machine>
 struct training_on_device {
   using backend_type = Backend;
@@ -39,7 +40,7 @@ struct training_on_device {
   using model_type = batch_model;
   using trainer_type = batch_trainer<Manager, Math>;
 
-  /// What updates on the device does so under any placement, so placements of states decide here who updates: see
+  /// Updates on the device run there under any placement, so here the placement of states decides who updates: see
   /// settle.
   static constexpr bool places_states = false;
   static constexpr bool foresees = false;
@@ -62,8 +63,8 @@ struct training_on_device {
   [[nodiscard]] static std::uint64_t largest_tensor_bytes(const extents& size) { return largest_batch_tensor(size); }
   [[nodiscard]] static memory_limits limits() { return Machine::limits(); }
 
-  /// `--update placement` becomes cpu or gpu: where the placement keeps most of the states, given this device beside
-  /// all else that a step needs.
+  /// `--update placement` becomes cpu or gpu: the side where the placement keeps most of the states, after all other
+  /// needs of a step on this device.
   static void settle(options& chosen, const training_text& text, chunkmem::optimizer::thread_pool& workers,
                      chunkmem::bytes chunk)
   {
@@ -80,11 +81,11 @@ struct training_on_device {
   }
 
  private:
-  /// Of the bytes of states.
+  /// The part of the bytes of states that is on the device.
   [[nodiscard]] static double share_on_device(const options& chosen, chunkmem::bytes device,
                                               const chunkmem::memory_requirement& need)
   {
-    // Bytes for every parameter alike, so equal parts stand for the parameters.
+    // Every parameter has the same bytes of states, so equal parts stand for the parameters.
     const chunkmem::bytes all = need.by_role[chunkmem::role::optimizer_state];
     const std::vector<chunkmem::bytes> states(64, chunkmem::bytes{all.count() / 64});
     std::vector<chunkmem::tier> tiers(states.size());

@@ -16,8 +16,8 @@ namespace gpt::cuda {
 
 /// Adam, on threads of the CPU or on the device: the same bits.
 ///
-/// On the CPU each update waits until its weight is used, which is in the next forward pass: the calling thread updates
-/// one layer while the device computes with those before it.
+/// On the CPU each update waits until its weight is used, in the next forward pass: the calling thread updates one
+/// layer while the device computes the layers before it.
 /// @tparam Launcher   starts the optimizer's kernels
 template <class Manager, class Launcher>
 class updates {
@@ -45,7 +45,7 @@ class updates {
     if (result == chunkmem::optimizer::step_result::skipped_nonfinite) ++skipped_;
   }
 
-  /// Asks the device how many steps were skipped, which waits for it.
+  /// Reads the number of skipped steps from the device, which waits for it.
   void ask()
   {
     if (on_device_) skipped_ = on_device_->progress().skips;

@@ -16,10 +16,10 @@
 
 namespace gpt::cuda {
 
-/// Libraries take memory of the device at their first use. A training is given the memory that is free afterwards.
+/// Libraries take device memory at their first use. A training gets the memory that is free afterwards.
 ///
 /// Three products, as forward and backward of the model have them: a handle of cuBLASLt, and kernels that are loaded.
-/// @param backend   with room for the workspace and 24 KiB; as it was afterwards
+/// @param backend   with room for the workspace and 24 KiB; unchanged afterwards
 template <class Backend, class Math>
 void warm_products(Backend& backend, Math& math)
 {
@@ -44,8 +44,9 @@ void warm_products(Backend& backend, Math& math)
 }
 
 /// NCCL connects ranks with the first operation of each algorithm, which it chooses by operation and size (NCCL,
-/// Environment Variables, NCCL_RUNTIME_CONNECT and NCCL_ALGO): each operation of a training, small and large.
-/// @param backend   with room for `largest`; as it was afterwards
+/// Environment Variables, NCCL_RUNTIME_CONNECT and NCCL_ALGO). So this runs each operation of a training, small and
+/// large.
+/// @param backend   with room for `largest`; unchanged afterwards
 template <class Backend, class Groups>
 void warm_groups(Backend& backend, Groups& groups, chunkmem::bytes largest)
 {
@@ -67,7 +68,7 @@ void warm_groups(Backend& backend, Groups& groups, chunkmem::bytes largest)
   backend.release(chunkmem::tier::device, room);
 }
 
-/// For libraries that are warm: kernels of shapes that nobody has had yet are still loaded.
+/// Memory for warm libraries: kernels for new shapes are still loaded later.
 inline constexpr chunkmem::bytes left_to_warm_libraries{std::uint64_t{256} << 20};
 
 }  // namespace gpt::cuda

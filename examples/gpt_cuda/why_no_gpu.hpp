@@ -9,7 +9,7 @@
 
 namespace gpt::cuda {
 
-/// Why nothing can run on a GPU here, and what to do; empty where it can.
+/// Why nothing can run on a GPU here, and a remedy; empty where a GPU can be used.
 [[nodiscard]] inline std::string why_no_gpu()
 {
   int devices = 0;

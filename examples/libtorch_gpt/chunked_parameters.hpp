@@ -21,25 +21,27 @@ namespace libtorch_gpt {
 
 namespace cm = chunkmem;
 
-/// Where LibTorch computes: the device of a manager's backend and, on a GPU, the stream of its agent `compute`.
+/// The place of LibTorch's work: the device of a manager's backend and, on a GPU, the stream of its agent `compute`.
 struct torch_place {
   at::Device device = at::kCPU;
   std::optional<c10::Stream> stream{};
 };
 
-/// The parameters that one layer reads: what is acquired before it and released behind it.
+/// The parameters that one layer reads: acquired before the layer and released after it.
 using layer = std::vector<std::size_t>;
 
 /// Parameters of a LibTorch model whose bytes live in chunks.
 ///
-/// Each parameter is one leaf tensor for life. It has bytes while a layer that reads it is held, and none in between;
-/// autograd may save it and views of it as it likes, since they share its storage. `run` holds a layer in the forward
-/// pass, and a hook on the layer's output holds it again in the backward pass, until that comes to the layer before. A
-/// gradient goes to the manager as soon as autograd has it, and `.grad` is empty again. A parameter that several layers
-/// read is one leaf: autograd adds its gradients up in memory of its own, and hands them over once.
+/// Each parameter is one leaf tensor for the life of this object. It has bytes while a layer that reads it is held, and
+/// none in between; autograd may save the leaf and views of it, since they share its storage. `run` holds a layer in
+/// the forward pass, and a hook on the layer's output holds the layer again in the backward pass, until that reaches
+/// the previous layer. A gradient goes to the manager as soon as autograd has computed it, and `.grad` is empty again.
+/// A parameter that several layers read is one leaf: autograd sums its gradients in memory of its own, and delivers the
+/// sum once.
 ///
-/// Hooks know this object: it outlives every graph that was made with it; a graph that is left over and used later
-/// throws. Several layers on several devices are not supported: the order of a backward pass is that of one device.
+/// Hooks refer to this object, so it must outlive the use of every graph that was made with it; a graph that is used
+/// later throws. Several layers on several devices are not supported: the order of a backward pass is that of one
+/// device.
 ///
 /// @tparam Element   of all parameters; gradients have the same
 /// @threads   one caller; the thread that autograd runs backward on takes its place while `backward` lasts
@@ -62,7 +64,7 @@ class chunked_parameters {
     return adopt(name, view_of(nullptr, sizes, scalar_of<Element>, device_).requires_grad_(), group);
   }
 
-  /// Declares a leaf that is there, such as a parameter of a module, and takes its bytes from it. Fill it before
+  /// Declares an existing leaf, such as a parameter of a module, and takes its bytes away. Fill the parameter before
   /// training.
   /// @throws c10::Error   not a leaf of the element type that requires a gradient, or its storage was adopted before
   std::size_t adopt(std::string_view name, at::Tensor leaf, cm::group_id group = cm::group_id{0})
@@ -89,7 +91,7 @@ class chunked_parameters {
   [[nodiscard]] cm::tensor<Element> handle(std::size_t which) const { return entries_.at(which).handle; }
   [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
 
-  /// Gives a parameter its first values: `write` is called with a tensor on the CPU.
+  /// Gives a parameter its first values: calls `write` with a tensor on the CPU.
   template <class Write>
   void fill(std::size_t which, Write&& write)
   {
@@ -103,7 +105,7 @@ class chunked_parameters {
     return view_of(pin.data_without_const(), tensor(which).sizes(), scalar_of<Element>, at::kCPU).clone();
   }
 
-  /// The parameters of a layer have their bytes while this lives. Holds may overlap.
+  /// Keeps the bytes of a layer's parameters while this object lives. Holds may overlap.
   class hold {
    public:
     hold(chunked_parameters& owner, layer members) : hold{owner, std::move(members), 0}
@@ -142,16 +144,16 @@ class chunked_parameters {
     if (computed && output.requires_grad()) {
       output.register_hook([life = std::weak_ptr<chunked_parameters*>{life_}, members](const at::Tensor&) {
         chunked_parameters& self = alive(life);
-        self.open_.reset();  // all of the layer behind has run: autograd takes what was made last first
+        self.open_.reset();  // the next layer has run: autograd runs the newest nodes first
         self.open_.emplace(self, members);
       });
     }
     return output;
   }
 
-  /// The same, but only the input is kept: the layer is computed again in the backward pass.
-  /// @param input   requires a gradient, or autograd passes the layer by; all activations that the body reads
-  /// @throws c10::Error   it does not, and gradients are wanted: the first layer of a model takes `run`
+  /// The same, but only the input is kept: the layer is recomputed in the backward pass.
+  /// @param input   requires a gradient, else autograd skips the layer; all activations that the body reads
+  /// @throws c10::Error   the input requires none and gradients are wanted: use `run` for the first layer of a model
   template <class Body>
   [[nodiscard]] at::Tensor run_again(const layer& members, const at::Tensor& input, Body body)
   {
@@ -166,15 +168,17 @@ class chunked_parameters {
     return recomputed::run(input, std::move(body), within);
   }
 
-  /// Gradients of everything that `loss` depends on, to the manager.
-  /// @throws what a hook or a kernel throws, chunkmem's errors with their types; call `forget_gradients`, then go on
+  /// Computes gradients of everything that `loss` depends on, and gives them to the manager.
+  /// @throws the exceptions of hooks and kernels, chunkmem's errors with their types; call `forget_gradients`, then
+  ///   continue
   void backward(const at::Tensor& loss)
   {
     const closing end{open_};
     torch::autograd::backward({loss}, {});
   }
 
-  /// As for a step that is tried again. Releases what a backward pass outside of `backward` left held, too.
+  /// Drops the gradients of a step that is repeated. Also releases holds that a backward pass outside of `backward`
+  /// left.
   void forget_gradients()
   {
     open_.reset();
@@ -182,7 +186,7 @@ class chunked_parameters {
     m_.drop_gradients();
   }
 
-  /// The optimizer has changed the values: a graph from before must not be used any more, and autograd says so.
+  /// Called when the optimizer has changed the values: autograd then refuses graphs from before.
   void weights_changed()
   {
     for (entry& it : entries_) it.leaf.unsafeGetTensorImpl()->bump_version();
@@ -196,7 +200,7 @@ class chunked_parameters {
   struct entry {
     cm::tensor<Element> handle;
     at::Tensor leaf;
-    accumulator_type accumulator;  // autograd itself keeps no more than a weak one
+    accumulator_type accumulator;  // autograd itself keeps only a weak pointer
     std::optional<pin_type> pin;
     std::uint32_t holds;
   };
@@ -214,7 +218,7 @@ class chunked_parameters {
     ~closing() { open.reset(); }
   };
 
-  /// Behind the accumulation of a gradient: autograd has nothing more to add in this backward pass.
+  /// Runs after the accumulation of a gradient: autograd adds nothing more in this backward pass.
   struct hand_over : torch::autograd::FunctionPostHook {
     hand_over(const life_type& life, std::size_t index) : life_{life}, at_{index} {}
     torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,

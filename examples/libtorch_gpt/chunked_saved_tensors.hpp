@@ -20,22 +20,22 @@ namespace cm = chunkmem;
 
 /// The tensors that autograd saves in a forward pass. They lie in chunks until the backward pass has used them.
 ///
-/// Saving copies the storage into a tensor of the manager, once for all saved views of it, so that LibTorch's own bytes
-/// are free as soon as the forward pass has no more use for them. The backward pass gets a tensor over the pinned
-/// bytes, with the shape and the strides that were saved. The last saved tensor of a storage that goes drops the bytes,
+/// Saving copies the storage into a tensor of the manager, once for all saved views of it, so that LibTorch frees its
+/// own bytes as soon as the forward pass does not need them. The backward pass gets a tensor over the pinned bytes,
+/// with the shape and the strides that were saved. The bytes are dropped with the last saved tensor of a storage,
 /// whether the backward pass used it or an exception ended the pass.
 ///
-/// The manager's tensors are declared beforehand, from the sizes that one forward pass saved. A storage that has no
-/// place, because the pass was another one, stays with LibTorch. A tensor that the rules do not take stays there too;
-/// autograd refuses that tensor in the backward pass if it was written since. A copied tensor has its values from the
+/// The manager's tensors are declared beforehand, from the sizes that one forward pass saved. A storage without a
+/// place, because the pass was another one, stays with LibTorch. A tensor that the rules exclude stays there too;
+/// autograd refuses that tensor in the backward pass if it was written since. A copied tensor keeps its values of the
 /// moment when it was saved.
 ///
 ///     chunked_saved_tensors saved{m, at::kCPU, rules, list.sizes()};
 ///     { const saving into{&saved}; loss = model(input); }
 ///     parameters.backward(loss);
 ///
-/// Graphs that outlive this object throw where they are used. @pre nothing writes to tensors through `.data`, which no
-/// version counter sees
+/// Graphs that outlive this object throw where they are used. @pre nothing writes to tensors through `.data`, which
+/// bypasses version counters
 /// @threads as chunked_parameters
 template <class Manager>
 class chunked_saved_tensors : public saver {
@@ -60,14 +60,14 @@ class chunked_saved_tensors : public saver {
     return std::make_unique<saved_tensor>(*this);
   }
 
-  /// Storages that lie in chunks now.
+  /// Storages that are in chunks now.
   [[nodiscard]] std::size_t in_use() const noexcept
   {
     return static_cast<std::size_t>(std::ranges::count(places_, true, &place::is_taken));
   }
   /// Bytes that were copied into chunks so far.
   [[nodiscard]] std::uint64_t saved_bytes() const noexcept { return saved_bytes_; }
-  /// Bytes of storages that were worth a place and found none, counted each time that one was saved.
+  /// Bytes of storages that were worth a place and found none, counted at each save.
   [[nodiscard]] std::uint64_t unplaced_bytes() const noexcept { return unplaced_bytes_; }
 
  private:
@@ -98,7 +98,7 @@ class chunked_saved_tensors : public saver {
     }
     std::weak_ptr<chunked_saved_tensors*> life{};
     place& where;
-    c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // so that no later storage has its address
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // so that no later storage gets its address
     const void* key = nullptr;
     std::int64_t version = 0;
   };
@@ -118,7 +118,7 @@ class chunked_saved_tensors : public saver {
       version_ = saved._version();
       copy_ = owner.rules_.takes(saved) && saved.device() == owner.device_ ? owner.copy_of(saved) : nullptr;
       if (copy_ == nullptr) {
-        itself_ = saved.detach();  // with its graph it would keep itself alive
+        itself_ = saved.detach();  // with its graph the tensor would keep itself alive
         return;
       }
       sizes_ = saved.sizes().vec();
@@ -153,7 +153,7 @@ class chunked_saved_tensors : public saver {
     return **self;
   }
 
-  /// The copy of what `saved` is a view of, or null where no place is free that is large enough.
+  /// The copy of the storage of `saved`, or null where no free place is large enough.
   [[nodiscard]] std::shared_ptr<const copy> copy_of(const at::Tensor& saved)
   {
     const auto known = copies_.find(storage_of(saved));
@@ -199,7 +199,7 @@ class chunked_saved_tensors : public saver {
       copies_.erase(known);
     try {
       m_.drop(gone.where.handle);
-    } catch (...) {  // the device is lost: the next write takes the place of these bytes
+    } catch (...) {  // the device is lost: the next write reuses these bytes
     }
   }
 

@@ -14,7 +14,7 @@
 
 namespace libtorch_gpt {
 
-/// Parameters of a model that runs forward to be looked at: zeros, in memory while a layer that reads them is held.
+/// Parameters for a forward pass that only reports sizes: zeros, in memory while a layer that reads them is held.
 class dry_parameters {
  public:
   dry_parameters(at::ScalarType type, at::Device device) : type_{type}, device_{device} {}
@@ -71,7 +71,7 @@ class dry_parameters {
   std::vector<at::Tensor> leaves_{};
 };
 
-/// Keeps no row: for a forward pass that is only looked at.
+/// Keeps no row: for a forward pass that only reports sizes.
 struct dry_keeper : row_keeper {
   struct nothing : kept {
     at::Tensor weight_gradient(const at::Tensor&, const std::function<void()>&) override
@@ -84,7 +84,7 @@ struct dry_keeper : row_keeper {
 
 /// The sizes of the tensors that a forward pass of one micro-batch saves. Cost: such a pass, and memory of one layer.
 /// @param again     blocks are computed again in the backward pass
-/// @param sampled   lone inputs of linear layers are sampled: autograd saves none of them
+/// @param sampled   inputs of linear layers that have no other use are sampled: autograd saves none of them
 [[nodiscard]] inline saved_sizes sizes_saved_by(const extents& size, bool again, at::ScalarType type, at::Device device,
                                                 bool sampled = false)
 {

@@ -16,7 +16,7 @@ inline constexpr at::ScalarType scalar_of = std::same_as<Element, float>        
                                             : std::same_as<Element, chunkmem::bf16> ? at::kBFloat16
                                                                                     : at::kHalf;
 
-/// A tensor over bytes of somebody else, who keeps them.
+/// A tensor over bytes that another object owns.
 [[nodiscard]] inline at::Tensor view_of(void* bytes, at::IntArrayRef sizes, at::ScalarType type, at::Device device)
 {
   return at::for_blob(bytes, sizes)
@@ -25,7 +25,7 @@ inline constexpr at::ScalarType scalar_of = std::same_as<Element, float>        
       .make_tensor();
 }
 
-/// Which storage a tensor is a view of: that of all tensors with the same answer.
+/// The storage that a tensor is a view of: tensors with the same result share a storage.
 [[nodiscard]] inline const void* storage_of(const at::Tensor& tensor)
 {
   return tensor.storage().unsafeGetStorageImpl();
@@ -33,8 +33,8 @@ inline constexpr at::ScalarType scalar_of = std::same_as<Element, float>        
 
 namespace detail {
 
-/// Newer releases let a storage refuse to say where its bytes are. In older ones it says "nowhere": matrix products
-/// refuse that too, other kernels end the program. Never are other bytes read in silence.
+/// Newer releases of LibTorch let a storage refuse access. In older ones its address is null: matrix products refuse
+/// null too, and other kernels crash. Wrong bytes are never read silently.
 template <class Storage>
 void set_readable(Storage& storage, bool readable)
 {
@@ -48,10 +48,10 @@ void set_readable(Storage& storage, bool readable)
 
 }  // namespace detail
 
-/// The storage of `tensor`, and of every view of it that autograd has saved, has these bytes from now on.
+/// From now on the storage of `tensor`, and of every view of it that autograd has saved, has these bytes.
 ///
-/// Autograd saves tensors that share the storage and not its address, so it reads where the bytes are at the time of
-/// the backward pass. No version counter moves: the values are the same ones.
+/// Autograd saves tensors that share the storage, and not its address, so it reads the bytes that the storage has in
+/// the backward pass. No version counter changes, since the values are the same.
 inline void lend_bytes(const at::Tensor& tensor, void* bytes)
 {
   c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
@@ -60,8 +60,8 @@ inline void lend_bytes(const at::Tensor& tensor, void* bytes)
   storage.set_nbytes(static_cast<std::size_t>(tensor.numel()) * tensor.element_size());
 }
 
-/// It has none, and who reads it gets an error or the end, see set_readable. Nothing is freed, since the bytes were
-/// never the storage's own.
+/// The storage has no bytes: reading it is an error or a crash, see set_readable. Nothing is freed, since the storage
+/// never owned the bytes.
 inline void take_bytes_back(const at::Tensor& tensor)
 {
   c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();

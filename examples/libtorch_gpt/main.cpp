@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains a small GPT in LibTorch with its parameters in chunks, and its activations too where wanted: on the CPU, or on
-// a GPU where LibTorch has one.
+// Trains a small GPT in LibTorch with its parameters in chunks, and optionally its activations: on the CPU, or on a GPU
+// where LibTorch supports one.
 
 #include "../command_line.hpp"
 #include "../run_program.hpp"
@@ -82,7 +82,7 @@ void refuse_what_cannot_be(const options& chosen)
   if (chosen.how.size.width % chosen.how.size.heads != 0) throw gpt::problem{"--heads does not divide --width"};
   if (chosen.how.sample && !(*chosen.how.sample > 0 && *chosen.how.sample <= 1))
     throw gpt::problem{"--sample is the part of the rows that is kept: give a number above 0, and 1 at most"};
-  if (chosen.how.sample && chosen.cuda) throw gpt::problem{"--sample is for the CPU: leave it out beside --cuda"};
+  if (chosen.how.sample && chosen.cuda) throw gpt::problem{"--sample is for the CPU: leave it out with --cuda"};
 #ifndef LIBTORCH_GPT_HAS_CUDA
   if (chosen.cuda)
     throw gpt::problem{"--cuda: this program was built with a LibTorch without CUDA, or without a CUDA toolkit"};
@@ -112,7 +112,7 @@ int train_on_cpu(const options& chosen, const gpt::training_text& text)
 #ifdef LIBTORCH_GPT_HAS_CUDA
 int train_on_cuda(const options& chosen, const gpt::training_text& text)
 {
-  // else sums of a look-up's gradient depend on the order of threads
+  // Without this the sums of an embedding's gradient depend on the order of threads.
   if (chosen.verify) at::globalContext().setDeterministicAlgorithms(true, true);
   const saved_sizes saved = saved_in_chunks<chunkmem::bf16>(chosen, at::Device{at::kCUDA, 0});
   const auto train = [&](chunkmem::bytes device, chunkmem::bytes host) {

@@ -26,25 +26,25 @@ struct extents {
   std::int64_t vocabulary = 256;
 };
 
-/// A linear layer whose input has no other use in the backward pass: autograd saves it for the weight's gradient alone.
+/// A linear layer whose input has no other use in the backward pass: autograd saves it only for the weight's gradient.
 struct lone_input {
   std::string name;
   std::int64_t width = 0;
   std::size_t weight = 0;  ///< the number of the parameter
 };
 
-/// Matrices lose a part of themselves in each update, gains and biases do not.
+/// Matrices have weight decay, gains and biases do not.
 inline constexpr chunkmem::group_id decayed{0};
 inline constexpr chunkmem::group_id kept{1};
 
 /// A decoder with pre-norm blocks, learned positions and a head that is tied to the embedding.
 /// Source: GPT-2 (Radford et al. 2019).
 ///
-/// @tparam Parameters   who owns the weights: chunked_parameters or plain_parameters
+/// @tparam Parameters   the owner of the weights: chunked_parameters or plain_parameters
 template <class Parameters>
 class network {
  public:
-  /// Declares all parameters. @param again   blocks are computed again in the backward pass
+  /// Declares all parameters. @param again   blocks are recomputed in the backward pass
   network(Parameters& parameters, const extents& size, bool again) : p_{parameters}, size_{size}, again_{again}
   {
     const std::int64_t w = size.width;
@@ -61,8 +61,9 @@ class network {
     head_ = {p_.add("ln_f.weight", {w}, kept), p_.add("ln_f.bias", {w}, kept), embedding_[0]};
   }
 
-  /// Four of each block: behind the two norms, behind attention and behind GELU. A norm and GELU read their own inputs
-  /// on the way back, softmax its output. The head's is none of them, since its weight is the embedding too.
+  /// Four of each block: after the two norms, after attention and after GELU. In the backward pass a norm and GELU read
+  /// their own inputs, and softmax its output. The head's input is not among them, since its weight is the embedding
+  /// too.
   [[nodiscard]] std::vector<lone_input> lone_inputs() const
   {
     std::vector<lone_input> all;
@@ -76,10 +77,11 @@ class network {
     }
     return all;
   }
-  /// From now on these keep rows of the lone inputs, one each in their order. They outlive the network.
+  /// From now on these keepers keep rows of the inputs, one keeper for each input in their order. They outlive the
+  /// network.
   void sample(std::vector<row_keeper*> keepers)
   {
-    TORCH_CHECK(keepers.size() == 4 * blocks_.size(), "a keeper is wanted for each of ", 4 * blocks_.size(),
+    TORCH_CHECK(keepers.size() == 4 * blocks_.size(), "a keeper is needed for each of ", 4 * blocks_.size(),
                 " lone inputs");
     keepers_ = std::move(keepers);
   }
@@ -128,7 +130,7 @@ class network {
 
   [[nodiscard]] const at::Tensor& weight(const layer& of, std::size_t which) const { return p_.tensor(of[which]); }
 
-  /// The backward pass of a look-up does not read the table, so nothing is held again there.
+  /// The backward pass of an embedding does not read the table, so no hold is needed there.
   [[nodiscard]] at::Tensor embed(const at::Tensor& inputs)
   {
     const typename Parameters::hold tables{p_, embedding_};

@@ -15,13 +15,13 @@
 
 namespace libtorch_gpt {
 
-/// What the command line says.
+/// The choices of the command line.
 struct options {
   settings how;
   std::size_t steps = 10;
   std::size_t warm_up = 3;                ///< first steps that do not count in the tokens per second
-  std::optional<chunkmem::bytes> device;  ///< else a quarter of all that lies in chunks
-  std::optional<chunkmem::bytes> host;    ///< else all of it and a tenth
+  std::optional<chunkmem::bytes> device;  ///< else a quarter of all bytes in chunks
+  std::optional<chunkmem::bytes> host;    ///< else all bytes in chunks and a tenth
   std::optional<std::filesystem::path> text, report;
   unsigned threads = 2;            ///< of the update
   bool keeps_activations = false;  ///< in chunks

@@ -13,11 +13,10 @@
 
 namespace libtorch_gpt {
 
-/// The same model without chunkmem: tensors that LibTorch owns, all of them, all the time. What chunked_parameters is
-/// compared with.
+/// The same model without chunkmem: LibTorch owns all tensors, all the time. The reference for chunked_parameters.
 ///
 /// Autograd accumulates into `.grad`. The update is the arithmetic of chunkmem's Adam, called on the plain memory of
-/// each tensor: LibTorch's own rounds differently, and not on every processor alike.
+/// each tensor: LibTorch's own Adam rounds differently, and not alike on every processor.
 class plain_parameters {
  public:
   struct hold {

@@ -8,15 +8,15 @@
 
 namespace libtorch_gpt {
 
-/// A piece of a model of which autograd keeps the input alone: it is computed once more in the backward pass.
+/// A part of a model of which autograd keeps only the input: it is recomputed in the backward pass.
 ///
-/// The gradients of the piece's parameters come out of a backward pass inside the outer one, through the same hooks.
-/// Source: Chen et al. 2016, arXiv 1604.06174. @pre nothing in the piece is random
+/// The gradients of the part's parameters come from a backward pass inside the outer one, through the same hooks.
+/// Source: Chen et al. 2016, arXiv 1604.06174. @pre nothing in the part is random
 struct recomputed : torch::autograd::Function<recomputed> {
   using body = std::function<at::Tensor(const at::Tensor&)>;
   using bracket = std::function<void(const std::function<void()>&)>;
 
-  /// @param within   called with the work of each pass, which needs the parameters: calls it
+  /// @param within   called with the work of each pass, which needs the parameters; calls the work
   [[nodiscard]] static at::Tensor run(const at::Tensor& input, body compute, bracket within)
   {
     return apply(input, c10::make_intrusive<work>(std::move(compute), std::move(within)));

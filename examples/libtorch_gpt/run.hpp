@@ -21,7 +21,7 @@
 
 namespace libtorch_gpt {
 
-/// What a training left, on the CPU.
+/// The result of a training, on the CPU.
 struct outcome {
   std::vector<float> losses;
   std::vector<at::Tensor> values;
@@ -29,7 +29,7 @@ struct outcome {
   std::string report = "{}";       ///< of the manager
 };
 
-/// What a forward pass saves, where that is to lie in chunks.
+/// The sizes of the tensors that a forward pass saves in chunks.
 template <cm::element Element>
 [[nodiscard]] saved_sizes saved_in_chunks(const options& chosen, at::Device device)
 {
@@ -38,7 +38,7 @@ template <cm::element Element>
                         chosen.how.sample.has_value());
 }
 
-/// Rows, indices and scales of all sampled inputs.
+/// Bytes of rows, indices and scales of all sampled inputs.
 [[nodiscard]] inline cm::bytes bytes_of_samples(const settings& how)
 {
   if (!how.sample) return {};
@@ -47,7 +47,7 @@ template <cm::element Element>
   return cm::bytes{static_cast<std::uint64_t>(how.size.layers) * (3 * narrow.count() + wide.count())};
 }
 
-/// All that lies in chunks.
+/// All bytes in chunks.
 [[nodiscard]] inline std::uint64_t bytes_in_chunks(const options& chosen, const saved_sizes& saved)
 {
   std::uint64_t all = model_data(chosen.how.size).count() + bytes_of_samples(chosen.how).count();
@@ -57,14 +57,14 @@ template <cm::element Element>
 [[nodiscard]] inline chunkmem::bytes host_of(const options& chosen, const saved_sizes& saved)
 {
   const std::uint64_t all = bytes_in_chunks(chosen, saved);
-  return chosen.host ? *chosen.host : chunkmem::bytes{all + all / 10 + (1U << 20)};  // and some for whole frames
+  return chosen.host ? *chosen.host : chunkmem::bytes{all + all / 10 + (1U << 20)};  // and room for whole frames
 }
 [[nodiscard]] inline chunkmem::bytes budget_of(const options& chosen, const saved_sizes& saved)
 {
   return chosen.device ? *chosen.device : chunkmem::bytes{bytes_in_chunks(chosen, saved) / 4};
 }
 
-/// Windows of a text, drawn by counters: the same ones for every run.
+/// Windows of a text, chosen by counters: the same windows for every run.
 /// @throws gpt::problem   the text has fewer fixed windows than a step has rows
 [[nodiscard]] inline gpt::training_windows windows_of(const options& chosen, const gpt::training_text& text)
 {
@@ -121,7 +121,7 @@ void take_steps(const options& chosen, outcome& into, Step&& step)
   into.tokens_per_second = tokens * static_cast<double>(chosen.steps - chosen.warm_up) / seconds;
 }
 
-/// Says how much of the activations went through chunks.
+/// Prints how much of the activations went through chunks.
 template <class Saved>
 void tell_saved(std::FILE* out, const Saved& saved, const saved_sizes& sizes)
 {
@@ -131,7 +131,7 @@ void tell_saved(std::FILE* out, const Saved& saved, const saved_sizes& sizes)
                gpt::size_text(cm::bytes{saved.unplaced_bytes()}).c_str());
 }
 
-/// Says how much of the sampled inputs is kept.
+/// Prints how much of the sampled inputs is kept.
 template <class Inputs>
 void tell_samples(std::FILE* out, const Inputs& inputs)
 {
@@ -139,7 +139,7 @@ void tell_samples(std::FILE* out, const Inputs& inputs)
                gpt::size_text(inputs.kept_bytes()).c_str(), gpt::size_text(inputs.bytes_of_all_rows()).c_str());
 }
 
-/// Trains with the parameters in chunks of this backend, and with what a forward pass saves where `saved` says it.
+/// Trains with the parameters in chunks of this backend, and with the activations of `saved` too.
 template <cm::element Element, class Backend>
 [[nodiscard]] outcome run(const options& chosen, Backend& memory, const torch_place& where,
                           const gpt::training_text& text, const saved_sizes& saved)
@@ -184,7 +184,7 @@ template <cm::element Element, class Backend>
   return result;
 }
 
-/// Says whether losses and parameters are the same, bit for bit.
+/// Prints whether losses and parameters are the same, bit for bit.
 [[nodiscard]] inline bool says_identical(std::FILE* out, const char* other, const outcome& left, const outcome& right)
 {
   std::size_t losses = 0;
@@ -210,8 +210,8 @@ template <cm::element Element, class Backend>
       .text();
 }
 
-/// Writes the report to where the command line says.
-/// @throws gpt::problem   the file cannot be written; there is none then, or the one of before
+/// Writes the report to the file of the command line.
+/// @throws gpt::problem   the file cannot be written; an older file stays
 inline void write_report(const options& chosen, const outcome& result)
 {
   if (chosen.report) command_line::write_file<gpt::problem>("--report", *chosen.report, report_of(result) + "\n");

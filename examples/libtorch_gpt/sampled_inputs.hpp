@@ -26,15 +26,15 @@ namespace cm = chunkmem;
 ///
 ///     sampled_inputs inputs{m, {.name = "sampling", .samples = texts, .seed = 1}};
 ///     row_keeper& first = inputs.add("first", context, {.rows = batch * context, .width = w, .ratio = 0.3}, handle);
-///     inputs.use();                                     // behind the last add
+///     inputs.use();                                     // after the last add
 ///     ...
-///     inputs.begin(step, {17, 4});                      // which samples the rows of the next forward pass are
+///     inputs.begin(step, {17, 4});                      // numbers of the samples in the next forward pass
 ///     y = sampled_linear::run(x, weight, bias, &first);
 ///     ...
-///     inputs.commit();                                  // behind the update
+///     inputs.commit();                                  // after the update
 ///
-/// A graph holds the rows that were kept for it: with the graph they end. Graphs that outlive this object throw where
-/// they are used.
+/// A graph owns the rows that were kept for it: they are dropped with the graph. Graphs that outlive this object throw
+/// where they are used.
 /// @tparam Manager   of a device tier that the calling thread can read
 /// @threads as chunked_parameters
 template <class Manager>
@@ -55,17 +55,17 @@ class sampled_inputs {
     all_ += how.size_of_all(cm::dtype::float32);
     return *keepers_.back();
   }
-  /// Gives the norms to the manager, behind the last input.
+  /// Gives the norms to the manager, after the last input.
   void use() { m_.use(norms_); }
 
-  /// The next forward pass has these samples, by their numbers: the rows of the first one come first.
+  /// The samples of the next forward pass, by number: the rows of the first one come first.
   void begin(std::uint64_t step, std::vector<std::uint64_t> numbers)
   {
     batch_ = std::make_shared<const batch>(batch{step, std::move(numbers)});
   }
-  /// Takes in the norms of a step, once behind its update.
+  /// Adds the norms of a step, once after its update.
   void commit() { norms_.commit(); }
-  /// As for a step that is tried again: drops all rows, and the norms of the step.
+  /// For a step that is repeated: drops all rows, and the norms of the step.
   void forget()
   {
     for (const auto& each : keepers_) each->forget();
@@ -73,7 +73,7 @@ class sampled_inputs {
   }
 
   [[nodiscard]] std::size_t size() const noexcept { return keepers_.size(); }
-  /// Bytes of what is kept of all inputs, and of all of their rows.
+  /// Bytes of the kept rows of all inputs, and of all rows.
   [[nodiscard]] cm::bytes kept_bytes() const noexcept { return kept_; }
   [[nodiscard]] cm::bytes bytes_of_all_rows() const noexcept { return all_; }
 
@@ -107,7 +107,7 @@ class sampled_inputs {
 
     sampled_inputs& owner;
     cm::activation::sampled_input<Manager, float> input;
-    std::uint64_t passes = 0;  // the rows are those of this one
+    std::uint64_t passes = 0;  // the forward pass that the rows belong to
   };
 
   struct sample : row_keeper::kept {
@@ -122,7 +122,7 @@ class sampled_inputs {
       if (is_used_ || life_.expired() || keeper_.passes != pass_) return;
       try {
         keeper_.input.forget();
-      } catch (...) {  // the device is lost: the next pass writes over these bytes
+      } catch (...) {  // the device is lost: the next pass overwrites these bytes
       }
     }
 

@@ -10,34 +10,36 @@
 
 namespace libtorch_gpt {
 
-/// A tensor or none, as `at::linear` takes a bias: a type of LibTorch's own up to 2.1, that of the standard behind it.
+/// A tensor or none, as the bias of `at::linear`: a type of LibTorch's own up to 2.1, std::optional since then.
 using optional_tensor = decltype(std::declval<const c10::IValue&>().toOptional<at::Tensor>());
 
 /// Keeps some rows of a linear layer's input from the forward to the backward pass.
 struct row_keeper {
-  /// What was kept in one forward pass. With it the rows end, whether the backward pass used them or not.
+  /// The rows that one forward pass kept. They are dropped with this object, whether the backward pass used them or
+  /// not.
   struct kept : torch::CustomClassHolder {
-    /// @param slope      of the output, [rows, outputs], dense
-    /// @param of_input   called first: the products that read the slope and no row
+    /// @param slope      gradient of the output, [rows, outputs], dense
+    /// @param of_input   called first: the products that read the gradient and no row
     [[nodiscard]] virtual at::Tensor weight_gradient(const at::Tensor& slope,
                                                      const std::function<void()>& of_input) = 0;
   };
   /// @param rows   [rows, width], dense. All of them may be freed afterwards
   [[nodiscard]] virtual c10::intrusive_ptr<kept> keep(const at::Tensor& rows) = 0;
-  /// Drops what is kept, though its graph is there still. The graph throws where it is used.
+  /// Drops the kept rows while their graph still exists. The graph throws where it is used.
   virtual void forget() {}
   virtual ~row_keeper() = default;
 };
 
-/// A linear layer of which autograd saves the weight alone, and a row_keeper some rows of the input.
+/// A linear layer of which autograd saves only the weight, and a row_keeper some rows of the input.
 ///
 ///     at::Tensor y = sampled_linear::run(x, weight, bias, &keeper);   // in place of at::linear(x, weight, bias)
 ///
-/// The output and the gradients of input and bias are those of `at::linear`. The weight's gradient is what the keeper
-/// makes of its rows. Where no gradient of the weight is wanted, nothing is kept.
+/// The output and the gradients of input and bias are those of `at::linear`. The keeper computes the weight's gradient
+/// from its rows. Where no gradient of the weight is wanted, nothing is kept.
 struct sampled_linear : torch::autograd::Function<sampled_linear> {
   /// @param keeper   of this layer alone; null for `at::linear`
-  /// @throws c10::Error   not float on the CPU, or a weight that is not [outputs, width]; and what the keeper throws
+  /// @throws c10::Error   not float on the CPU, or a weight that is not [outputs, width]; and the exceptions of the
+  ///   keeper
   [[nodiscard]] static at::Tensor run(const at::Tensor& input, const at::Tensor& weight, const optional_tensor& bias,
                                       row_keeper* keeper)
   {

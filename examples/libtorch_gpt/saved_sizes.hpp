@@ -15,12 +15,12 @@ namespace libtorch_gpt {
 /// The bytes of each storage that a forward pass saves, in the order of the pass.
 using saved_sizes = std::vector<std::size_t>;
 
-/// Which saved tensors are worth a place in a chunk. The others stay where they are.
+/// The rules for saved tensors that get a place in a chunk. The others stay where they are.
 ///
-/// A leaf that wants a gradient stays, and so do views of it: it is a parameter, or an input that lives anyway.
+/// A leaf that requires a gradient stays, and so do views of it: it is a parameter, or an input that lives anyway.
 struct saving_rules {
   std::size_t least_bytes = 1024;          ///< each place in a chunk is a multiple of 256 B
-  const storage_set* elsewhere = nullptr;  ///< more that lives anyway: frozen weights, leaves that are views themselves
+  const storage_set* elsewhere = nullptr;  ///< other storages that live anyway: frozen weights, leaves that are views
 
   [[nodiscard]] bool takes(const at::Tensor& saved) const
   {
@@ -41,7 +41,7 @@ struct saving_rules {
   }
 };
 
-/// Looks at a forward pass and keeps nothing: the pass takes no more memory than one without gradients.
+/// Reads the sizes of a forward pass and keeps nothing: the pass takes no more memory than one without gradients.
 ///
 ///     saved_size_list list{rules};
 ///     { const saving looked_at{&list}; (void)model(input); }
@@ -69,7 +69,7 @@ class saved_size_list : public saver {
     saved_size_list& owner_;
   };
   struct seen {
-    c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // so that no later storage has its address
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // so that no later storage gets its address
     std::int64_t version = 0;
   };
 

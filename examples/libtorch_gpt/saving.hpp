@@ -10,9 +10,9 @@
 
 namespace libtorch_gpt {
 
-/// Keeps what autograd saves.
+/// Keeps the tensors that autograd saves.
 struct saver {
-  /// For one tensor that autograd is about to save: gets the tensor, and gives it back in the backward pass.
+  /// Hooks for one tensor that autograd is about to save: they get the tensor, and return it in the backward pass.
   [[nodiscard]] virtual std::unique_ptr<torch::autograd::SavedVariableHooks> hooks() = 0;
   virtual ~saver() = default;
 };
@@ -21,7 +21,7 @@ namespace detail {
 
 inline thread_local saver* current_saver = nullptr;
 
-/// LibTorch's own engine, which is asked for hooks before autograd saves a tensor. LibTorch's own answer is none.
+/// LibTorch's own engine. Autograd asks the engine for hooks before it saves a tensor; LibTorch's own answer is none.
 struct saving_engine : torch::autograd::Engine {
   ~saving_engine() override { stop(); }
   std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override
@@ -30,7 +30,7 @@ struct saving_engine : torch::autograd::Engine {
   }
 };
 
-/// Takes the place of LibTorch's engine for the rest of the process: its backward passes are the same code.
+/// Replaces LibTorch's engine for the rest of the process: its backward passes are the same code.
 inline void install_saving_engine()
 {
   static saving_engine ours;
@@ -43,10 +43,10 @@ inline void install_saving_engine()
 
 }  // namespace detail
 
-/// While this lives, `to` keeps what autograd saves on this thread; null leaves that to LibTorch.
+/// While this object lives, `to` keeps the tensors that autograd saves on this thread; null leaves them to LibTorch.
 ///
-/// A process has one engine. That of LibTorch's Python would be replaced, and with it the hooks of Python: this is for
-/// programs without it.
+/// A process has one engine. The engine of LibTorch's Python would be replaced, and with it the hooks of Python: use
+/// this class only in programs without Python.
 class saving {
  public:
   explicit saving(saver* to) : before_{detail::current_saver}

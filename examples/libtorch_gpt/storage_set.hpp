@@ -7,7 +7,7 @@
 
 namespace libtorch_gpt {
 
-/// Storages that are alive in any case, such as those of frozen weights. Views count as their tensors do.
+/// Storages that live in any case, such as those of frozen weights. Views count as their tensors do.
 class storage_set {
  public:
   void add(const at::Tensor& tensor) { known_.insert(storage_of(tensor)); }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the example uses of LibTorch, 1.13 (Debian 12) to 2.x. Not <torch/torch.h>, which takes four times as long to
-// compile.
+// The headers of LibTorch that the example uses, 1.13 (Debian 12) to 2.x. Not <torch/torch.h>, which takes four times
+// as long to compile.
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/function_hook.h>

@@ -25,25 +25,25 @@ namespace libtorch_gpt {
 /// Tokens of one micro-batch of one step: [batch, context + 1], int64, on the device.
 using token_source = std::function<at::Tensor(std::size_t step, std::size_t micro_batch)>;
 
-/// Which samples of the data a micro-batch has, by number.
+/// The samples of the data in a micro-batch, by number.
 struct sample_numbers {
   std::function<std::vector<std::uint64_t>(std::size_t step, std::size_t micro_batch)> of{};
   std::uint64_t lasting = 0;  ///< numbers below this come back in later epochs; 0: none does
 };
 
-/// How a model is trained.
+/// The settings of a training.
 struct settings {
   extents size;
   float learning_rate = 1e-3F;
   std::uint64_t seed = 1;
-  bool recompute = false;  ///< blocks are computed again in the backward pass
+  bool recompute = false;  ///< blocks are recomputed in the backward pass
   bool late = false;       ///< updates wait until their weights are used in the next step
-  /// Of the rows of the lone inputs that are kept for weight gradients, which are estimates below 1. Without it,
-  /// autograd saves these inputs.
+  /// The kept part of the rows of inputs that have no other use; weight gradients are estimates below 1. Without a
+  /// value, autograd saves these inputs.
   std::optional<double> sample{};
 };
 
-/// How much is kept of a lone input. @pre how.sample
+/// The sampling of one such input. @pre how.sample
 [[nodiscard]] inline cm::activation::sampling_options sampling_of(const settings& how, std::int64_t width)
 {
   return {.rows = static_cast<std::uint64_t>(how.size.batch * how.size.context),
@@ -51,7 +51,7 @@ struct settings {
           .ratio = *how.sample};
 }
 
-/// AdamW as it is used for GPTs.
+/// AdamW with the usual settings of GPTs.
 [[nodiscard]] inline chunkmem::optimizer::adam adam_for_gpt()
 {
   const chunkmem::optimizer::adam_options usual{.beta1 = 0.9F, .beta2 = 0.95F, .epsilon = 1e-8F, .weight_decay = 0.1F};
@@ -79,13 +79,13 @@ float run_micro_batches(Parameters& parameters, Forward&& forward, const token_s
   return static_cast<float>(sum / static_cast<double>(micro_batches));
 }
 
-/// Training with the parameters, their gradients and the states of Adam in chunks, and activations too where wanted.
+/// Training with the parameters, their gradients and the states of Adam in chunks, and optionally activations.
 template <class Manager, cm::element Element>
 class chunked_training {
  public:
-  /// @param manager   nothing was declared in it yet; with the workers it outlives this
-  /// @param saved     what a forward pass saves; empty leaves activations to LibTorch
-  /// @param numbers   of the samples, where lone inputs are sampled
+  /// @param manager   nothing was declared in it yet; it and the workers outlive this object
+  /// @param saved     sizes of the activations that a forward pass saves; empty leaves activations to LibTorch
+  /// @param numbers   of the samples, where inputs are sampled
   /// @throws as sampled_input and norm_cache; config_error   samples on a device whose memory this thread cannot read,
   ///         or in 16 bits
   chunked_training(Manager& manager, const torch_place& where, const settings& how, cm::optimizer::thread_pool& workers,
@@ -105,8 +105,8 @@ class chunked_training {
 
   void fill() { net_.fill(how_.seed); }
 
-  /// @throws what LibTorch and the manager throw. Where `gradients` did, nothing of the step was done and it can be
-  ///         taken again; where `update` did, call that again: no update is lost or done twice
+  /// @throws the exceptions of LibTorch and the manager. If `gradients` threw, nothing of the step was done and it can
+  ///   be repeated; if `update` threw, call it again: no update is lost or done twice
   float step(std::size_t number, const token_source& tokens)
   {
     auto iteration = m_.iteration(static_cast<std::uint32_t>(how_.size.micro_batches));

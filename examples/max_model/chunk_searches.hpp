@@ -11,7 +11,7 @@
 
 namespace max_model {
 
-/// What another engine would choose. Sizes in elements, as all its lists have the same.
+/// The chunk size that another engine would choose. Sizes in elements, since all of its lists have the same.
 struct rival_choice {
   double waste = 1;  ///< part of its chunks that no tensor fills; 1: no size works
   std::uint64_t chunk = 0;
@@ -19,7 +19,7 @@ struct rival_choice {
   std::uint64_t held = 0;  ///< elements of all its chunks
 };
 
-/// Chunks filled in order, tensor by tensor; what is larger than a chunk has one of its own, of just its size.
+/// Chunks filled in order, tensor by tensor; a tensor larger than a chunk has one of its own, of its exact size.
 class appended_chunks {
  public:
   explicit appended_chunks(std::uint64_t chunk) : chunk_{chunk} {}
@@ -46,7 +46,7 @@ class appended_chunks {
   std::uint64_t payload_ = 0;
 };
 
-/// Of chunks from `first` to `last` the one that wastes least; the first of equal ones.
+/// The chunk size from `first` to `last` with the least waste; the first of equal ones.
 inline rival_choice least_of(const std::vector<std::uint64_t>& tensors, std::uint64_t first, std::uint64_t last,
                              std::uint64_t step)
 {
@@ -104,8 +104,8 @@ inline rival_choice gemini_search(const std::vector<declared_tensor>& tensors, s
   return least_of(all, start, start + range, hidden);
 }
 
-/// Sizes of chunks that Elixir looks at [elements]: from 32 MiB doubled until the largest tensor fits, to three times
-/// that.
+/// Sizes of chunks that Elixir searches [elements]: from 32 MiB, doubled until the largest tensor fits, to three times
+/// that size.
 struct elixir_range {
   std::uint64_t least = 0;
   std::uint64_t most = 0;

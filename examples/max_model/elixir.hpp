@@ -15,16 +15,16 @@ namespace max_model {
 
 /// Elixir: a pool of blocks into which chunks are gathered, then whole chunks with their states on the device.
 ///
-/// - Chunks are filled in order of construction and divided over all ranks; the part of a rank lies on the device with
+/// - Chunks are filled in order of construction and divided over all ranks; the shard of a rank is on the device with
 ///   its states, or on the host with them. A tied vocabulary has a block of its own for ever.
-/// - The pool may take 0.95 of what 2 GiB and 1.25 times the activations leave, less the largest sum of a module's
-///   tensors: a copy of them is what is computed with.
-/// - What comes first is decided by its cost model with the rates that it was measured with: with one rank blocks, with
-///   more ranks states. Where states come first there are blocks for a layer that is computed again, one more and two
-///   to overlap, at least 6; chunks are then placed while the rest lasts. Where blocks come first, as many as chunks.
+/// - The pool may take 0.95 of the device less 2 GiB and 1.25 times the activations, less the largest sum of a module's
+///   tensors: the computation uses a copy of them.
+/// - Its cost model, with the rates of its measurement, decides what comes first: with one rank blocks, with more ranks
+///   states. Where states come first there are blocks for a layer that is recomputed, one more and two to overlap, at
+///   least 6; chunks are then placed while room lasts. Where blocks come first, there are as many as chunks.
 ///
-/// The size of a chunk is the best of 33 over its range for the job at hand. That flatters it: its own searches look at
-/// waste or at moves alone.
+/// The size of a chunk is the best of 33 over its range for the given job. That favours Elixir: its own searches only
+/// consider waste or moves.
 /// Source: Huang et al. 2022 (arXiv 2212.05339) and its code.
 struct elixir {
   static constexpr std::string_view name = "elixir";
@@ -32,7 +32,7 @@ struct elixir {
   static constexpr bytes driver{std::uint64_t{2} << 30};
   static constexpr std::uint64_t sizes = 33;
 
-  /// What one more resident element saves in its cost model, as a block or with its states [ns].
+  /// The time that one more resident element saves in its cost model, as a block or with its states [ns].
   struct gains {
     double block = 0;
     double states = 0;
@@ -75,9 +75,9 @@ struct elixir {
     return best;
   }
 
-  /// Simulated with the engine: its chunks, its capacities less what it sets aside, and the chunks that it keeps with
-  /// their states are updated on the device; copies start ahead. Not the same: weights are gathered in both passes,
-  /// where enough blocks keep them gathered between the two; what it computes with is not copied once more.
+  /// Simulated with the engine: its chunks, its capacities less its reserves. The chunks that it keeps with their
+  /// states are updated on the device; copies start ahead. Different here: weights are gathered in both passes, where
+  /// enough blocks would keep them gathered between the two; the copy for the computation is left out.
   [[nodiscard]] movement moves(const training_job& job, const memory_use& use) const
   {
     movement moves = moves_within(job, use);
@@ -89,7 +89,7 @@ struct elixir {
   struct chunked_model {
     std::uint64_t chunk;   ///< elements of a chunk
     std::uint64_t chunks;  ///< of the whole model
-    std::uint64_t tied;    ///< elements of what is in no chunk
+    std::uint64_t tied;    ///< elements that are in no chunk
     std::uint64_t copied;  ///< elements of the largest module
   };
 

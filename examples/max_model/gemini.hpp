@@ -10,11 +10,11 @@
 
 namespace max_model {
 
-/// Gemini's chunks: how large they are, and what of them is on a rank.
+/// Gemini's chunks: their size, and the part of them on a rank.
 ///
-/// Its search: from the largest tensor that is not above the mean and three standard deviations, at least 32 Mi
-/// elements, over a range of 32 Mi in steps of the width, the size of least waste. A tensor that is larger has a chunk
-/// of its own. Each chunk is divided over all ranks.
+/// Its search: from the largest tensor within the mean and three standard deviations, at least 32 Mi elements, over a
+/// range of 32 Mi in steps of the width, the size of least waste. A larger tensor has a chunk of its own. Each chunk is
+/// divided over all ranks.
 /// Source: ColossalAI (Li et al. 2021, arXiv 2110.14883), its Gemini of 2024 and the defaults of its plugin.
 class gemini_chunks {
  public:
@@ -31,8 +31,8 @@ class gemini_chunks {
   [[nodiscard]] std::uint64_t chunk() const noexcept { return chunk_; }
   [[nodiscard]] bytes values() const { return share_of(bytes{value_bytes} * held_, ranks_); }
   [[nodiscard]] bytes states() const { return share_of(bytes{state_bytes} * held_, ranks_); }
-  /// Whole chunks on the device: the two in which a module may lie, or the one of its largest tensor; and the part of a
-  /// chunk whose gradients were just summed over all ranks. With one rank a chunk is its own part.
+  /// Whole chunks on the device: the two chunks of a module, or the one of its largest tensor; and the shard of a chunk
+  /// whose gradients were just summed over all ranks. With one rank a chunk is its own shard.
   [[nodiscard]] bytes gathered() const
   {
     if (ranks_ == 1) return {};

@@ -10,10 +10,10 @@ namespace max_model {
 
 /// Gemini with its automatic placement: weights on the device while nine tenths of it allow, states on the host.
 ///
-/// - In the first iteration weights have a fifth of the device; steady, 0.9 of it less activations. What does not fit
-///   is evicted, or the iteration refuses to run.
-/// - States go to the device once, after the first iteration: masters of a quarter of what was never used then
-///   (gpu_margin_mem_ratio, here its most, 1; its default 0 leaves all on the host), their moments follow.
+/// - In the first iteration weights have a fifth of the device; later 0.9 of it less activations. The rest is evicted,
+///   or the iteration refuses to run.
+/// - States go to the device once, after the first iteration: masters in a quarter of the bytes that were never used
+///   then (gpu_margin_mem_ratio, here its maximum, 1; its default 0 leaves all on the host); their moments follow.
 /// - A gradient goes where its states are, as in gemini_static.
 /// Source: as gemini_chunks.
 struct gemini_auto {
@@ -49,8 +49,8 @@ struct gemini_auto {
   }
 
   /// Simulated with the engine: its chunks, nine tenths of the device as limit of its chunk cache, the states that it
-  /// puts on the device; farthest next use leaves, a chunk comes when it is used (max_prefetch 0). Not the same:
-  /// gradients whose states are on the host leave as soon as room is wanted.
+  /// puts on the device; the chunk with the farthest next use is evicted, and a chunk is loaded when it is used
+  /// (max_prefetch 0). Different here: gradients whose states are on the host leave as soon as room is needed.
   [[nodiscard]] movement moves(const training_job& job, const memory_use& use) const { return moves_within(job, use); }
 };
 

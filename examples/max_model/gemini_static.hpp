@@ -10,9 +10,9 @@ namespace max_model {
 
 /// Gemini with its static placement: a fixed part of states, and then of weights, on the host.
 ///
-/// The parts are numbers that a user gives (offload_optim_frac, offload_param_frac, the second only where the first is
-/// one), here the best there are. A gradient goes where its states are: at the update the host holds 14 B for each
-/// parameter whose states it has, though the weight may be on the device until then.
+/// The two parts are options of its user (offload_optim_frac, offload_param_frac; the second only where the first is
+/// one), here with the best values. A gradient goes where its states are: at the update the host holds 14 B for each
+/// parameter whose states it has, although the weight may be on the device until then.
 /// Source: as gemini_chunks.
 struct gemini_static {
   static constexpr std::string_view name = "gemini_static";
@@ -30,15 +30,15 @@ struct gemini_static {
     use.device.take(taker::values, near_values);
     use.device.take(taker::states, near_states);
     use.host.take(taker::states, chunks.states() - near_states);
-    // Of chunks whose states are on the host: the weight, or the gradient that takes its place.
+    // Chunks whose states are on the host: the weight, or the gradient that takes its place.
     const bytes states_away = chunks.states() - near_states;
     use.host.take(taker::values, bytes{states_away.count() / state_bytes * value_bytes});
     return use;
   }
 
-  /// Simulated with the engine: its chunks, capacities and the part of states that is updated on the device; a chunk
-  /// comes when it is used (max_prefetch 0). Not the same: what has room stays on the device between uses, where it
-  /// would send a fixed part away.
+  /// Simulated with the engine: its chunks, capacities and the part of states that is updated on the device; a chunk is
+  /// loaded when it is used (max_prefetch 0). Different here: a chunk stays on the device between uses while there is
+  /// room, where Gemini would evict a fixed part.
   [[nodiscard]] movement moves(const training_job& job, const memory_use& use) const { return moves_within(job, use); }
 };
 

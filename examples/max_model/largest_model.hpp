@@ -7,8 +7,8 @@
 
 namespace max_model {
 
-/// The most layers for which `fits(layers)` is true, 0 where one is too many. By doubling, then by halves.
-/// @pre   who fits with some layers fits with fewer
+/// The most layers for which `fits(layers)` is true, 0 where one is too many. By doubling, then by bisection.
+/// @pre   if `fits(layers)` is true, it is true for fewer layers
 template <class Fits>
 [[nodiscard]] std::uint64_t most_layers(const Fits& fits, std::uint64_t most = workload::transformer_shape::most_layers)
 {
@@ -35,7 +35,7 @@ template <class Fits>
   return job;
 }
 
-/// A job's model of another width: the same heads, its MLP and table in proportion.
+/// A job's model at another width: the same heads, its MLP and table in proportion.
 /// @throws config_error   a number is not whole there, or heads do not divide the width
 [[nodiscard]] inline workload::transformer_shape with_width(workload::transformer_shape shape, std::uint64_t hidden)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The largest model that each strategy trains on a machine, and what takes which bytes of it.
+// The largest model that each strategy trains on a machine, and the bytes of each kind of data in it.
 
 #include "../interruption.hpp"
 #include "../output_file.hpp"
@@ -26,7 +26,7 @@ namespace {
 
 using namespace max_model;
 
-/// A file that can be written, or a sentence before the work starts.
+/// A file that can be written; else a sentence before the work starts.
 using output_file = command_line::output_file<problem>;
 
 void print_names()
@@ -35,8 +35,8 @@ void print_names()
     std::printf("%s/%s\n", std::string{it.family}.c_str(), std::string{it.name}.c_str());
 }
 
-/// The line at a terminal that names the current work. A signal ends the program at once, since a part of a result is
-/// useless.
+/// The progress line of a terminal, which names the current work. A signal ends the program at once, since a partial
+/// result is useless.
 struct progress {
   void begins(std::string_view strategy, std::uint64_t width, std::size_t number, std::size_t of)
   {
@@ -76,7 +76,7 @@ struct progress {
   clock::time_point began = clock::now();
 };
 
-/// planned's iteration of the given model, or a sentence why there is none.
+/// The iteration of the strategy planned for the given model, or a sentence why there is none.
 const planner::training_forecast& planned_step(const std::vector<step_row>& steps)
 {
   for (const step_row& it : steps) {

@@ -13,15 +13,15 @@ namespace max_model {
 
 using chunkmem::bytes;
 
-/// Who takes bytes.
+/// The kinds of data that take bytes.
 enum class taker : std::uint8_t {
-  values,       ///< 16-bit weights and what takes their place
+  values,       ///< 16-bit weights, or gradients in their place
   gradients,    ///< 16-bit gradients that have bytes of their own
   states,       ///< master weights and moments
-  buffers,      ///< chunks that are gathered, buckets, staging
-  activations,  ///< at their most
+  buffers,      ///< gathered chunks, buckets, staging
+  activations,  ///< at their peak
   program,      ///< context, process, tensors that the strategy does not manage
-  set_aside,    ///< what a rule of the strategy leaves alone
+  set_aside,    ///< reserves of the strategy's rules
 };
 inline constexpr std::size_t taker_count = 7;
 
@@ -56,12 +56,12 @@ class tier_use {
   std::array<bytes, taker_count> of_{};
 };
 
-/// What a training takes on one rank, each tier at its fullest.
+/// The bytes of a training on one rank, each tier at its peak.
 struct memory_use {
   tier_use device;
   tier_use host;
   std::uint64_t chunk = 0;   ///< elements of a chunk; 0: the strategy has none
-  std::string_view refusal;  ///< why it cannot be, where no number of bytes would help; else empty
+  std::string_view refusal;  ///< why no number of bytes is enough; else empty
 
   [[nodiscard]] constexpr bool fits() const
   {
@@ -70,7 +70,7 @@ struct memory_use {
   [[nodiscard]] constexpr bytes missing() const { return device.missing() + host.missing(); }
   [[nodiscard]] constexpr bytes room() const { return device.room() + host.room(); }
 
-  /// Puts model data where room is: values on the device first, then states; the host takes what is left.
+  /// Places model data where there is room: values on the device first, then states; the host takes the rest.
   constexpr void spread(bytes values, bytes states)
   {
     const bytes near_values = std::min(values, device.room());
@@ -88,7 +88,7 @@ struct memory_use {
   return bytes{static_cast<std::uint64_t>(static_cast<double>(size.count()) * part)};
 }
 
-/// A part in `ranks`, rounded up.
+/// `size` divided by `ranks`, rounded up.
 [[nodiscard]] constexpr bytes share_of(bytes size, std::uint64_t ranks) noexcept
 {
   return bytes{(size.count() + ranks - 1) / ranks};

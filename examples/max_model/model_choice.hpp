@@ -11,9 +11,9 @@
 
 namespace max_model {
 
-/// A model by its name, by family/name, or from a JSON file. A file is what has the name of one, or is one.
+/// A model by its name, by family/name, or from a JSON file. `which` is a file if it exists or looks like one.
 /// @throws problem        no such name, or several families have it
-/// @throws format_error   the file says what cannot be
+/// @throws format_error   the file describes an impossible model
 /// @throws io_error       the file cannot be read
 [[nodiscard]] inline chunkmem::workload::transformer_file choose_model(const std::string& which)
 {

@@ -11,13 +11,13 @@ namespace max_model {
 
 namespace workload = chunkmem::workload;
 
-/// A module is what PatrickStar keeps in one chunk.
+/// A tensor and its module. PatrickStar keeps a module in one chunk.
 struct declared_tensor {
   std::uint64_t elements;
   std::uint32_t module;
 };
 
-/// Tensors in the order of construction, with what surrounds the layers (the vocabulary) or without it.
+/// Tensors in the order of construction, with the tensors around the layers (the vocabulary) or without them.
 class model_tensors {
  public:
   model_tensors(const workload::transformer_shape& shape, bool with_vocabulary)

@@ -11,7 +11,7 @@
 namespace max_model {
 namespace {
 
-/// What was typed, before it means anything: our own sentences say what is wrong with it.
+/// The words of the command line before they are parsed: this program's own sentences report errors.
 struct raw_options {
   std::string machine, model, micro_batch, layers, widths, strategies, csv, timeline;
   bool no_logits = false;
@@ -92,10 +92,10 @@ options parse_options(int count, const char* const* arguments)
   if (!raw.layers.empty())
     out.layers = read_whole("--layers", raw.layers, chunkmem::workload::transformer_shape::most_layers);
   read_lists(raw, out);
-  if (out.only_bytes && !raw.timeline.empty()) throw problem{"--timeline is of a simulation: leave out --only-bytes"};
+  if (out.only_bytes && !raw.timeline.empty()) throw problem{"--timeline needs a simulation: leave out --only-bytes"};
   if (!raw.timeline.empty() && !out.strategies.empty() &&
       std::find(out.strategies.begin(), out.strategies.end(), planned::name) == out.strategies.end())
-    throw problem{"--timeline is of planned, and --strategies does not name it"};
+    throw problem{"--timeline shows the strategy planned, and --strategies does not name it"};
   if (!raw.timeline.empty()) out.timeline = raw.timeline;
   if (!raw.csv.empty()) out.csv = raw.csv;
   out.has_logits = !raw.no_logits;

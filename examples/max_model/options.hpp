@@ -11,7 +11,7 @@
 
 namespace max_model {
 
-/// What the command line says.
+/// The choices of the command line.
 struct options {
   std::filesystem::path machine;
   std::string model;  ///< a file, a name, or family/name
@@ -29,11 +29,11 @@ struct options {
   command_line::common_flags common;
 };
 
-/// Reads a command line, the program's name not included.
-/// @throws problem   one sentence: which option, what it says, what it may say
+/// Reads a command line, without the name of the program.
+/// @throws problem   one sentence: the option, its value and the allowed values
 [[nodiscard]] options parse_options(int count, const char* const* arguments);
 
-/// What `--help` prints.
+/// The text of `--help`.
 [[nodiscard]] std::string help_text();
 
 }  // namespace max_model

@@ -12,17 +12,17 @@ namespace max_model {
 
 /// PatrickStar by its own rules (Fang et al. 2022, arXiv 2108.05818, and its release 0.4).
 ///
-/// - Chunks of one number of elements; the tensors of a module lie together, in order of construction; tables of the
-///   embedding stay outside, in single precision on every rank's host, with gradient and moments.
-/// - A chunk belongs to a rank, in turn: each rank holds as many as there are groups, the last one filled with dummies.
-///   14 B for each element of a chunk.
-/// - Device and host count at 0.9. What its tracer measures beside chunks is taken off: activations and the gradients
-///   that are not yet in their chunks; on the host the process, two pinned tiles of 512 MB that its Adam allocates, and
-///   a chunk in which gradients are read.
-/// - Of the device it keeps free: two bytes for each element of k^2 chunks in the backward pass, 16 bytes for each
-///   element of one during the update. Memory-saving communication (a chunk at a time from its owner) has k = 1, the
-///   gathered groups of its default k = number of ranks.
-/// - While it warms up, a tenth of the device takes chunks, and must hold one; moments do not exist yet.
+/// - Chunks of one number of elements; the tensors of a module are in one chunk, in order of construction; tables of
+///   the embedding stay outside, in single precision on every rank's host, with gradient and moments.
+/// - A chunk belongs to one rank, in turn: each rank holds as many as there are groups, the last one filled with
+///   dummies. 14 B for each element of a chunk.
+/// - 0.9 of device and host count. The other bytes that its tracer measures are subtracted: activations and the
+///   gradients that are not yet in their chunks; on the host the process, two pinned tiles of 512 MB that its Adam
+///   allocates, and a chunk in which gradients are read.
+/// - It keeps free on the device: two bytes for each element of k^2 chunks in the backward pass, 16 bytes for each
+///   element of one chunk during the update. Memory-saving communication (a chunk at a time from its owner) has k = 1;
+///   with gathered groups, its default, k is the number of ranks.
+/// - During warm-up chunks have a tenth of the device, which must hold one; moments do not exist yet.
 ///
 /// The size of a chunk is the best of those that its script and its benchmarks try, or the next multiple of 32 Mi
 /// elements that holds the largest module.
@@ -55,9 +55,10 @@ struct patrickstar {
     return memory(job, modules_of(job.shape), chunk);
   }
 
-  /// Simulated with the engine: its chunks, capacities and share of states on the device; farthest next use leaves, and
-  /// a chunk comes when it is used. Not the same: each rank owns a part of every chunk, so that no dummies are held;
-  /// chunks that the host has too leave without a copy, where it copies them; tables of the embedding lie in chunks.
+  /// Simulated with the engine: its chunks, capacities and share of states on the device; the chunk with the farthest
+  /// next use is evicted, and a chunk is loaded when it is used. Different here: each rank owns a part of every chunk,
+  /// so there are no dummies; chunks with a valid copy on the host are dropped, where PatrickStar copies them; tables
+  /// of the embedding are in chunks.
   [[nodiscard]] movement moves(const training_job& job, const memory_use& use) const { return moves_within(job, use); }
 
  private:
@@ -68,7 +69,7 @@ struct patrickstar {
     return left.room() > right.room();
   }
 
-  /// Elements of what lies together in a chunk.
+  /// Elements of each module.
   [[nodiscard]] static std::vector<std::uint64_t> modules_of(const workload::transformer_shape& shape)
   {
     const model_tensors body{shape, false};
@@ -119,7 +120,7 @@ struct patrickstar {
     return (chunks.held() / chunk + ranks - 1) / ranks;
   }
 
-  /// Whether the first iteration runs: values and masters, with a tenth of the device, in which a chunk lies.
+  /// Whether the first iteration runs: values and masters, with a tenth of the device, which has to hold a chunk.
   [[nodiscard]] static bool warms_up(const memory_use& use, std::uint64_t own, const workload::rank_share& rank)
   {
     const bytes device = part_of(part_of(rank.device_bytes, ratio), warm_up_ratio);

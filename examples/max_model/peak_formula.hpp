@@ -5,11 +5,11 @@
 
 namespace max_model {
 
-/// What a manager reaches at most that keeps each byte of model data once, wherever there is room.
+/// The largest model of a manager that keeps each byte of model data once, wherever there is room.
 ///
-/// Only the moment of the peak of leases counts: 14 B for each parameter in what context, process, reserve, three
-/// gather units and activations leave of device and host. A gather unit is the matrix of 4 h^2 elements that a layer
-/// has: one is computed with, one arrives, one leaves. Only who gathers less at once can hold more model data.
+/// Only the peak of leases counts: 14 B for each parameter have to fit device and host, less context, process, reserve,
+/// three gather units and activations. A gather unit is the matrix of 4 h^2 elements that a layer has: one is in use,
+/// one arrives, one leaves. Only a strategy that gathers less at once can hold more model data.
 struct peak_formula {
   static constexpr std::string_view name = "peak_formula";
   static constexpr std::uint64_t gather_units = 3;

@@ -22,8 +22,8 @@ struct plain {
     return use;
   }
 
-  /// Simulated with the engine: everything stays on the device and is updated there. Not the same: gradients take the
-  /// weights' place, and their sums over ranks are taken to be hidden by the backward pass.
+  /// Simulated with the engine: everything stays on the device and is updated there. Different here: gradients take the
+  /// place of weights, and the backward pass is assumed to hide their sums over ranks.
   [[nodiscard]] movement moves(const training_job& job, const memory_use& use) const
   {
     movement moves;

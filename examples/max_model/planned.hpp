@@ -15,19 +15,19 @@
 
 namespace max_model {
 
-/// chunkmem with transfer::planned; what fits is what the manager runs in virtual time, not a sum of bytes.
+/// chunkmem with transfer::planned. The manager in virtual time decides whether a model fits, not a sum of bytes.
 ///
-/// A group of chunks is a matrix of 4 h^2 elements, with fewer than four ranks a part of it: room is lost in whole
-/// chunks. It is larger where the machine has room for more than 800 of them. For the fastest step groups of three
-/// times that, a layer's elements, are tried too: fewer are gathered twice. The host updates what it has room for, or
-/// less; the rest is updated on the device, where its states stay or come to. Which share that is is tried: the least,
-/// some more of it, what has room on the device, what would keep all resources of the update busy, and everything.
-/// Updates that end the step, and ones that wait for the next use of their weights, are tried both for the fastest
-/// step; the first ones say what fits.
+/// A group of chunks is a matrix of 4 h^2 elements, with fewer than four ranks a part of it: the waste is counted in
+/// whole chunks. A group is larger where the machine has room for more than 800 of them. For the fastest step groups of
+/// three times that size, a layer's elements, are tried too: fewer are gathered twice. The host updates the states that
+/// it has room for, or fewer; the rest is updated on the device, where its states stay or are loaded. Several shares
+/// are tried: the least, somewhat more, the states that fit the device, the share that would keep all resources of the
+/// update busy, and everything. Updates at the end of the step and updates at the next use of their weights are both
+/// tried for the fastest step; only the first kind decides whether a model fits.
 struct planned {
   static constexpr std::string_view name = "planned";
 
-  /// Where bytes lie: as many on the device as there is room for. Whether the job fits is for the simulation to say.
+  /// The place of bytes: as many on the device as fit. Only the simulation decides whether the job fits.
   [[nodiscard]] memory_use memory(const training_job& job) const
   {
     const std::uint64_t ranks = job.rank().ranks;
@@ -46,7 +46,7 @@ struct planned {
     return candidates(job, own_chunk(job)).front();
   }
 
-  /// One iteration as the fastest of its candidates has it; that of the first where none fits.
+  /// One iteration of the fastest candidate; that of the first candidate where none fits.
   [[nodiscard]] planner::training_forecast fastest(const training_job& job) const
   {
     if (!memory(job).fits()) {
@@ -68,7 +68,7 @@ struct planned {
     return *best;
   }
 
-  /// Whether the manager trains it, whichever candidate it takes.
+  /// Whether the manager trains the model with any candidate.
   [[nodiscard]] bool runs(const training_job& job) const
   {
     if (!memory(job).fits()) return false;  // each byte has to be somewhere
@@ -77,7 +77,7 @@ struct planned {
     return false;
   }
 
-  /// The most layers that run, sought around the peak formula's. `tries(layers)` is called before each trial.
+  /// The most layers that run, searched around those of the peak formula. `tries(layers)` is called before each trial.
   template <class Tries>
   [[nodiscard]] largest_model find_largest(const training_job& job, const Tries& tries) const
   {
@@ -103,7 +103,7 @@ struct planned {
   }
 
  private:
-  /// Of shares of updates beyond the least: whole chunks and the moments at which they move take more or less.
+  /// Added to the least share of updates: whole chunks and the times of their moves may need more or less.
   static constexpr double margins[] = {0.02, 0.15, 0.04, 0.3};
 
   [[nodiscard]] static std::uint64_t own_chunk(const training_job& job)

@@ -5,7 +5,7 @@
 
 namespace max_model {
 
-/// Something the user can change: a wrong option, an unknown name. The text is one sentence.
+/// An error that the user can correct: a wrong option, an unknown name. The text is one sentence.
 class problem : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -31,7 +31,7 @@ simulated_rank::simulated_rank(const training_job& job, const movement& moves) :
   settings.device_update_share = moves.device_update_share;
   settings.updates_late = moves.updates_late;
   settings.known = planner::known_before::profile;
-  // The capacities themselves: they have been worked out.
+  // The capacities are exact: reserves are already subtracted.
   share.device_bytes = moves.device;
   share.host_bytes = moves.host;
   settings.device_context = bytes{};

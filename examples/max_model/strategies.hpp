@@ -16,7 +16,7 @@
 
 namespace max_model {
 
-/// All that are compared, in the order of the table.
+/// All strategies, in the order of the table.
 using strategies =
     std::tuple<plain, zero_offload, patrickstar, gemini_static, gemini_auto, elixir, planned, peak_formula>;
 

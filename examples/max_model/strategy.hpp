@@ -11,8 +11,8 @@ namespace max_model {
 
 /// A way to find room for a training.
 ///
-/// `memory` says what each tier holds at its fullest, whether or not it is there. Laws: one layer less never takes more
-/// where the chunk stays the same; equal jobs give equal answers; no bytes are counted twice on one tier.
+/// `memory` counts the bytes of each tier at its peak, whether or not the tier has them. Laws: one layer less never
+/// takes more where the chunk stays the same; equal jobs give equal answers; no bytes are counted twice on one tier.
 template <class Strategy>
 concept strategy = requires(const Strategy& it, const training_job& job) {
   {
@@ -23,7 +23,7 @@ concept strategy = requires(const Strategy& it, const training_job& job) {
   } -> std::same_as<memory_use>;
 };
 
-/// A rank's device and host with what is gone before a strategy begins: context, process, the host's reserve.
+/// A rank's device and host before a strategy begins, with context, process and the host's reserve subtracted.
 [[nodiscard]] inline memory_use begun(const training_job& job)
 {
   const workload::rank_share rank = job.rank();

@@ -18,7 +18,7 @@ double in_giga(bytes size)
   return static_cast<double>(size.count()) / giga;
 }
 
-/// One tier of one row; a number of 0 is a dash, so that what is there is seen.
+/// One tier of one row; 0 is printed as a dash.
 void print_tier(std::FILE* out, const tier_use& tier)
 {
   for (std::size_t who = 0; who < taker_count; ++who) {
@@ -61,7 +61,7 @@ void write_tier_names(std::ostream& out, std::string_view tier)
   out << "," << tier << "_capacity_bytes";
 }
 
-/// Of the strategy's step, empty where it has none.
+/// Columns of the strategy's step, empty where it has none.
 void write_step(std::ostream& out, std::string_view strategy, std::span<const step_row> steps)
 {
   for (const step_row& step : steps) {

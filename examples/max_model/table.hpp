@@ -11,19 +11,19 @@
 
 namespace max_model {
 
-/// What is compared: the machine, the model, what is assumed.
+/// The question of the comparison: the machine, the model, the assumptions.
 void print_question(std::FILE* out, const training_job& job, std::string_view model);
 
 /// The largest model of each strategy.
 void print_models(std::FILE* out, std::span<const comparison_row> rows);
 
-/// What takes the bytes of one rank in that model.
+/// The bytes of one rank in that model, by kind of data.
 void print_bytes(std::FILE* out, std::span<const comparison_row> rows);
 
 /// One step of the given model with each strategy, in virtual time.
 void print_steps(std::FILE* out, const training_job& job, std::span<const step_row> rows);
 
-/// All numbers, bytes as bytes. One line for each row of the table below a line of names.
+/// All numbers, sizes in bytes. A line of names, then one line for each row of the table.
 void write_csv(std::ostream& out, std::span<const comparison_row> rows, std::span<const step_row> steps);
 
 /// The same as one JSON object: `machine`, `model`, `left_out` (a sentence or null), `models` and `steps`. Sizes are in

@@ -12,7 +12,7 @@
 namespace max_model {
 namespace {
 
-/// Writes spans, counted from when the first of them begins.
+/// Writes spans, with times since the begin of the first one.
 class span_writer {
  public:
   span_writer(std::ostream& out, const planner::training_timeline& line) : out_{out}
@@ -60,7 +60,8 @@ class span_writer {
   std::uint64_t last_ = 0;
 };
 
-/// When each chunk that moved was on the device. One whose first news is that it left was there from the beginning.
+/// The times when each moved chunk was on the device. A chunk whose first event is an eviction was there from the
+/// beginning.
 void write_residency(span_writer& spans, const planner::training_timeline& line)
 {
   struct news {
@@ -88,7 +89,7 @@ void write_residency(span_writer& spans, const planner::training_timeline& line)
   }
 }
 
-/// Updates may begin before the backward pass is over: the last phase is the part of them that is left then.
+/// Updates may begin before the backward pass is over: the last phase is the rest of them after it.
 void write_phases(span_writer& spans, const planner::training_timeline& line)
 {
   if (line.computing.empty()) return;

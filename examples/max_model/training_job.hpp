@@ -13,14 +13,14 @@ namespace max_model {
 using chunkmem::bytes;
 namespace workload = chunkmem::workload;
 
-/// What programs take beside a model. Assumed, and the same for every strategy that has no rule of its own.
+/// The bytes that programs take apart from a model. Assumed, and the same for every strategy without a rule of its own.
 struct assumptions {
   bytes context{1'200'000'000};  ///< of each device: the driver, kernels, libraries
   bytes process{2'000'000'000};  ///< of the host, for each rank
   double host_reserve = 0.03;    ///< part of a node's host that is left to its system
 };
 
-/// One training, as a strategy sees it: Adam with single-precision states, 16-bit weights and gradients.
+/// One training in the terms of a strategy: Adam with single-precision states, 16-bit weights and gradients.
 struct training_job {
   workload::transformer_shape shape;
   workload::training_setup setup;
@@ -29,11 +29,11 @@ struct training_job {
 
   [[nodiscard]] workload::rank_share rank() const { return workload::share_of_rank(machine); }
   [[nodiscard]] std::uint64_t parameters() const { return workload::parameters_of(shape); }
-  /// Most activations and their gradients at once, on one device.
+  /// The peak of activations and their gradients, on one device.
   [[nodiscard]] bytes activations() const { return workload::transformer_costs{shape, setup}.peak(); }
 };
 
-/// Bytes that each parameter has: a 16-bit weight whose gradient takes its place, and master, momentum and variance.
+/// Bytes of each parameter: a 16-bit weight whose gradient takes its place, and master, momentum and variance.
 inline constexpr std::uint64_t value_bytes = 2;
 inline constexpr std::uint64_t state_bytes = 12;
 inline constexpr std::uint64_t model_bytes = value_bytes + state_bytes;

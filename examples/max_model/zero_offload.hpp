@@ -8,8 +8,8 @@ namespace max_model {
 
 /// A static partition: all 16-bit weights on each device, gradients and states on the host, divided by ranks.
 ///
-/// Gradients leave in buckets while they are made; each rank keeps and updates its part of them on the host.
-/// Source: ZeRO-Offload (Ren et al. 2021, arXiv 2101.06840), the placement of least traffic and 2 B for each parameter
+/// Gradients leave in buckets as they are computed; each rank keeps and updates its shard of them on the host.
+/// Source: ZeRO-Offload (Ren et al. 2021, arXiv 2101.06840), the placement of least traffic with 2 B for each parameter
 /// on the device. The bucket is DeepSpeed's default (reduce_bucket_size, 5e8 elements). DeepSpeed itself takes more
 /// than the paper: single-precision gradients, and its own estimate of the host is 1.5 times 16 B, for four or more
 /// ranks of a node 1.5 times 4 B a rank, since each of them builds the model.
@@ -29,10 +29,10 @@ struct zero_offload {
     return use;
   }
 
-  /// Simulated with the engine: gradients leave while they are made, the host updates all, and values come back before
-  /// they are used. Not the same: the engine gathers weights in both passes, where this strategy has them on each
-  /// device and gathers once after the update, so its rings are made that much faster; and each value comes back when
-  /// it was updated, not when all were. The update that is delayed by a step is not simulated: it changes the
+  /// Simulated with the engine: gradients leave as they are computed, the host updates all, and values come back before
+  /// they are used. Different here: the engine gathers weights in both passes, where this strategy has them on each
+  /// device and gathers once after the update, so its rings are faster by that factor; and each value comes back when
+  /// it was updated, not when all were. The update that is delayed by a step is not simulated, since it changes the
   /// arithmetic.
   [[nodiscard]] movement moves(const training_job& job, const memory_use& use) const
   {

@@ -26,9 +26,9 @@ struct block_shape {
   planes out{};
   index wide = 0;  ///< channels within a residual block
 
-  /// x as the convolution reads it: halved where the output is smaller.
+  /// The input as the convolution reads it: halved where the output is smaller.
   [[nodiscard]] constexpr planes read() const noexcept { return {out.side, in.channels}; }
-  /// Numbers that a residual block saves beside its output, for one picture.
+  /// Numbers that a residual block saves in addition to its output, for one picture.
   [[nodiscard]] constexpr index hidden_numbers() const noexcept { return out.positions() * wide; }
   /// Floating-point operations of a forward run, for one picture.
   [[nodiscard]] constexpr double operations() const noexcept

@@ -6,7 +6,7 @@
 
 namespace out_of_core {
 
-/// The tensors that a block works on, beside its weights.
+/// The tensors that a block works on, apart from its weights.
 ///
 /// A slope is the gradient of the loss with respect to an output. A backward callback takes the slope of the output and
 /// leaves the slope of the input. A residual block has one tensor for both slopes.

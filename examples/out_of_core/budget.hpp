@@ -14,7 +14,7 @@
 
 namespace out_of_core {
 
-/// The bytes of a training, and what the training is given.
+/// The memory that a training needs and the memory that it is given.
 struct memory_budget {
   chunkmem::bytes activations{};  ///< that all blocks save in one step
   chunkmem::bytes beside{};       ///< of the device: weights, gradients and pictures, in whole chunks
@@ -23,7 +23,7 @@ struct memory_budget {
   memory_limits unlimited{};  ///< room for everything at once
 };
 
-/// More than any training here has. A rehearsal allocates nothing of it.
+/// More than any training here needs. A rehearsal allocates nothing of it.
 inline constexpr chunkmem::bytes boundless{std::uint64_t{1} << 50};
 
 /// All sizes but those of the limited device, from a rehearsal that keeps every activation.
@@ -46,7 +46,7 @@ inline constexpr chunkmem::bytes boundless{std::uint64_t{1} << 50};
   return budget;
 }
 
-/// Gives the device its bytes: for activations what the other tensors leave. Where the command line names no device,
+/// Divides the device: activations get the bytes that the other tensors leave. Where the command line names no device,
 /// the device is a quarter of the activations. For a small batch that is little more than the weights: then activations
 /// get a quarter of their bytes.
 /// @throws gpt::problem   the device is too small for weights and gradients, for a plan, or for a step of the plan

@@ -14,7 +14,7 @@ class convolution_block {
  public:
   convolution_block(const block_tensors& tensors, tensor weight) : t_{tensors}, weight_{weight} {}
 
-  /// Leases of a backward run: patches, x as the convolution reads it, the slope before the relu.
+  /// The workspace of a backward run: patches, the input as the convolution reads it, the slope before the relu.
   [[nodiscard]] static constexpr index workspace_numbers(const block_shape& shape, index batch) noexcept
   {
     return pictures_at_once(batch) * (shape.read().patch_numbers() + shape.read().numbers() + shape.out.numbers());
@@ -53,7 +53,7 @@ class convolution_block {
     {
     }
     workspace patches;
-    workspace small;  ///< x as the convolution reads it, or its slope
+    workspace small;  ///< the input as the convolution reads it, or its slope
   };
 
   [[nodiscard]] bool halves() const noexcept { return t_.shape.in.side != t_.shape.out.side; }
@@ -71,7 +71,7 @@ class convolution_block {
     kernels::relu(y, count * t_.shape.out.numbers());
   }
 
-  /// The gradient of the weight, and the slope of the input.
+  /// Computes the gradient of the weight and the slope of the input.
   void take_slope(block_run& run) const
   {
     const auto x = run.input(t_.input);
@@ -100,7 +100,7 @@ class convolution_block {
     });
     t_.m.gradient_done(std::move(gradient));
   }
-  /// From the slope of the patches to that of the input.
+  /// Computes the slope of the input from that of the patches.
   void leave_slope(const buffers& work, float* slope, index count) const
   {
     float* const read = halves() ? work.small.data() : slope;

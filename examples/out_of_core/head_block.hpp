@@ -9,7 +9,7 @@
 
 namespace out_of_core {
 
-/// What one step learns from: labels come in, the loss goes out.
+/// The labels of one step, and its loss.
 struct batch_labels {
   const std::uint8_t* labels = nullptr;
   double loss = 0;  ///< mean of the batch [nats]

@@ -18,7 +18,7 @@ using row_major = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::Ro
 using matrix = Eigen::Map<row_major>;
 using const_matrix = Eigen::Map<const row_major>;
 
-constexpr float growth = 8.0F / 7.0F;  // of what dropout leaves
+constexpr float growth = 8.0F / 7.0F;  // of the numbers that dropout keeps
 
 /// Calls `visit(row, column, position)` for each patch and each of its nine neighbours that lies in the picture. `row`
 /// is the index of the patch, `column` that of the neighbour in it, `position` that of the neighbour in the picture.

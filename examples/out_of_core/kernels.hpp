@@ -8,7 +8,8 @@
 
 /// The arithmetic of a convolutional network on plain arrays. No kernel knows where the bytes come from.
 ///
-/// Planes of a picture lie position by position, and all channels of a position lie together. Matrices are row-major.
+/// The planes of a picture are stored position by position, with all channels of a position together. Matrices are
+/// row-major.
 /// Gradients of weights obey `result = beta * old + new` with beta 0 or 1, and beta 0 never reads the old bytes.
 ///
 /// One thread computes in a fixed order, so one build gives the same bits for the same input each time.
@@ -32,7 +33,7 @@ struct planes {
 /// 3x3 positions and a 1. Positions outside of the picture are 0.
 void patches_of(const float* x, float* patches, const planes& shape, index pictures);
 
-/// The way back: adds each number of a patch to the position that it was read from.
+/// The transposed operation: adds each number of a patch to the position that it was read from.
 void add_patches(const float* patches, float* x, const planes& shape, index pictures);
 
 /// out[rows, columns] = left[rows, inner] * right[inner, columns]
@@ -51,14 +52,14 @@ void add(const float* x, float* y, index numbers);
 /// Negative numbers become 0.
 void relu(float* y, index numbers);
 
-/// slope = 0 where y is 0. @param y   what `relu` left
+/// slope = 0 where y is 0. @param y   the output of `relu`
 void relu_backward(const float* y, float* slope, index numbers);
 
-/// relu, after which an eighth of the numbers become 0 and the others grow by 8/7.
-/// @param first   number of the first element in its tensor: random bits depend on the key and on it
+/// relu, then dropout: an eighth of the numbers become 0 and the others are multiplied by 8/7.
+/// @param first   index of the first element in its tensor: random bits depend on the key and on the index
 void relu_dropout(float* y, index numbers, const chunkmem::rounding_key& key, index first);
 
-/// @param y   what `relu_dropout` left: 0 says that no slope goes through
+/// @param y   the output of `relu_dropout`: 0 blocks the slope
 void relu_dropout_backward(const float* y, float* slope, index numbers);
 
 /// The mean of each 2x2 positions. @param shape   of x
@@ -71,7 +72,7 @@ void halve_backward(const float* slope_of_out, float* slope, const planes& shape
 /// @return   the cross entropy [nats], summed over rows
 double softmax_cross_entropy(float* logits, const std::uint8_t* labels, float scale, index rows, index classes);
 
-/// Rows whose largest number is the one of the label.
+/// The number of rows whose largest number is the one of the label.
 [[nodiscard]] index hits(const float* logits, const std::uint8_t* labels, index rows, index classes);
 
 }  // namespace out_of_core::kernels

@@ -26,7 +26,7 @@ using gpt::size_text;
 
 void print_pictures(std::FILE* text, const picture_set& pictures)
 {
-  std::fprintf(text, "pictures     %s: %zu to learn from, %zu held out\n", pictures.name.c_str(),
+  std::fprintf(text, "pictures     %s: %zu to train on, %zu held out\n", pictures.name.c_str(),
                pictures.training.size(), pictures.held_out.size());
 }
 
@@ -65,13 +65,13 @@ void print_report(std::FILE* text, const chunkmem::report& report)
                static_cast<unsigned long long>(report.divergences));
 }
 
-/// Text for people: on standard output, unless --json has that.
+/// Text for people: on standard output, or on standard error with --json.
 std::FILE* stream_of_text(const options& chosen)
 {
   return chosen.common.json ? stderr : stdout;
 }
 
-/// A signal ends it after its step.
+/// A signal ends the training after the current step.
 /// @param shows   a line for each quarter of the steps, and the report
 training_result train(const options& chosen, const picture_set& pictures, const memory_limits& limits, bool shows)
 {
@@ -99,7 +99,7 @@ training_result train(const options& chosen, const picture_set& pictures, const 
   return result;
 }
 
-/// @param is_same   of --verify
+/// @param is_same   the result of --verify
 void print_json(const options& chosen, const memory_budget& budget, const training_result& result,
                 std::optional<bool> is_same)
 {
@@ -158,7 +158,7 @@ std::optional<bool> verify(const options& chosen, const picture_set& pictures, c
   return has_losses && has_weights;
 }
 
-/// Says that a signal ended a training. @return   the exit status
+/// Prints that a signal ended a training. @return   the exit status
 int tell_end(const options& chosen, int signal, const std::string& what)
 {
   std::fprintf(stream_of_text(chosen), "ended by %s %s\n", command_line::interruption::name(signal).c_str(),

@@ -25,7 +25,7 @@ using tensor = chunkmem::tensor<float>;
   return chunkmem::bytes{static_cast<std::uint64_t>(numbers) * sizeof(float)};
 }
 
-/// Numbers on the device for a while. In a rehearsal a workspace has no bytes.
+/// Temporary numbers on the device. In a rehearsal a workspace has no bytes.
 class workspace {
  public:
   workspace(manager& m, index numbers) : lease_{m.lease(chunkmem::tier::device, bytes_of(numbers))} {}
@@ -35,8 +35,8 @@ class workspace {
   decltype(std::declval<manager&>().lease(chunkmem::tier::device, chunkmem::bytes{})) lease_;
 };
 
-/// Pictures of a batch that share a workspace, one after the other: a sixteenth of the batch. The patches of a whole
-/// batch would take as much room as all that a block saves.
+/// Pictures of a batch that use a workspace at once: a sixteenth of the batch. The patches of a whole batch would take
+/// as much room as all activations that a block saves.
 [[nodiscard]] constexpr index pictures_at_once(index batch) noexcept
 {
   return (batch + 15) / 16;

@@ -21,10 +21,10 @@
 
 namespace out_of_core {
 
-/// The rates of the device that planners reckon with: a small GPU and its link.
+/// The rates of the device in the times for planners: a small GPU and its link.
 ///
-/// The times of blocks are counted operations over a rate. So a plan is the same on every machine, and it is there
-/// before the first step. With times that are measured, a plan fits the machine that measures them.
+/// The times of blocks are counted operations over a rate. So a plan is the same on every machine, and exists before
+/// the first step. With measured times, a plan fits the machine that measures them.
 inline constexpr double operations_per_second = 8e11;
 inline constexpr double link_bytes_per_second = 12e9;
 

@@ -10,7 +10,7 @@
 namespace out_of_core {
 namespace {
 
-/// What was typed, before it means anything: our own sentences say what is wrong with it.
+/// The words of the command line before they are parsed: this program's own sentences report errors.
 struct raw_options {
   std::string steps{}, batch{}, device{}, planner{}, pictures{}, least_accuracy{};
 };

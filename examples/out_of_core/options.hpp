@@ -14,11 +14,11 @@
 
 namespace out_of_core {
 
-/// What the command line says.
+/// The choices of the command line.
 struct options {
   std::size_t steps = 100;
   std::size_t batch = 64;
-  std::optional<chunkmem::bytes> device{};  ///< else activations have four times the bytes that the device has for them
+  std::optional<chunkmem::bytes> device{};  ///< else activations have four times their part of the device
   planner_choice planner = planner_choice::planned;
   std::optional<std::filesystem::path> pictures{};  ///< else this program draws some
   std::size_t least_accuracy = 0;                   ///< of pictures held out, after the last step [percent]
@@ -26,11 +26,11 @@ struct options {
   command_line::common_flags common{};
 };
 
-/// Reads a command line, the program's name not included.
-/// @throws gpt::problem   one sentence: which option, what it says, what it may say
+/// Reads a command line, without the name of the program.
+/// @throws gpt::problem   one sentence: the option, its value and the allowed values
 [[nodiscard]] options parse_options(int count, const char* const* arguments);
 
-/// What `--help` prints.
+/// The text of `--help`.
 [[nodiscard]] std::string help_text();
 
 }  // namespace out_of_core

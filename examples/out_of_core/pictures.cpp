@@ -23,13 +23,13 @@ constexpr std::size_t least_pictures = 50;
   return ink / (most_ink / 2) - 1.0F;
 }
 
-/// Every fifth picture goes to those held out.
+/// Adds every fifth picture to the held-out ones, and the others to those of the training.
 void sort_in(picture_set& set, std::size_t number, std::span<const float> picture, std::uint8_t label)
 {
   (number % 5 == 4 ? set.held_out : set.training).append(picture, label);
 }
 
-/// Takes a whole number off the front of the line, and the comma behind the number. @return   -1 where there is none
+/// Takes a whole number off the front of the line, and the comma after the number. @return   -1 where there is none
 [[nodiscard]] int take_number(std::string_view& line, int highest)
 {
   int number = 0;
@@ -70,7 +70,7 @@ constexpr std::array<glyph, classes> glyphs{{
     {" ### ", "#   #", "#   #", " ####", "    #", "   # ", " ##  "},
 }};
 
-/// One picture of a digit. Its noise is a function of its number alone.
+/// One picture of a digit. Its noise is a function of its number.
 [[nodiscard]] std::array<float, picture_numbers> drawn(std::uint64_t number, std::size_t digit)
 {
   const gpt::counter_random random{1, number};

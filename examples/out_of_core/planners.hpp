@@ -14,14 +14,14 @@ namespace out_of_core {
 
 enum class planner_choice : std::uint8_t { planned, karma, rotor, recompute_all, swap_all, keep_all };
 
-/// By planner_choice.
+/// In the order of planner_choice.
 inline constexpr std::array<std::string_view, 6> planner_names{
     chunkmem::activation::planned::name,  chunkmem::activation::karma::name,
     chunkmem::activation::rotor::name,    chunkmem::activation::recompute_all::name,
     chunkmem::activation::swap_all::name, chunkmem::activation::keep_all::name,
 };
 
-/// The planner that the command line names. A trainer that always has the same one gives it as a template argument.
+/// The planner that the command line names. A trainer with a fixed planner passes its type as a template argument.
 class chosen_planner {
  public:
   using policy_kind = chunkmem::activation_kind;

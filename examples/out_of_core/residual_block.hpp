@@ -16,7 +16,7 @@ class residual_block {
   {
   }
 
-  /// Leases of a backward run: patches, and the slope of `hidden`.
+  /// The workspace of a backward run: patches, and the slope of `hidden`.
   [[nodiscard]] static constexpr index workspace_numbers(const block_shape& shape, index batch) noexcept
   {
     return pictures_at_once(batch) * (shape.in.patch_numbers() + shape.hidden_numbers());
@@ -39,7 +39,7 @@ class residual_block {
     });
   }
 
-  /// The slope of the output becomes that of the input, in its place.
+  /// Overwrites the slope of the output with that of the input.
   void backward(block_run& run) const
   {
     const auto x = run.input(t_.input);
@@ -71,7 +71,7 @@ class residual_block {
     t_.m.gradient_done(std::move(of_project));
   }
 
-  /// The forward run of a few pictures, outside of training: nothing is dropped out.
+  /// The forward run of a few pictures, outside of training: without dropout.
   void evaluate(const float* x, float* y, index count) const
   {
     const auto expand = t_.m.acquire(expand_, chunkmem::access::read);

@@ -17,22 +17,22 @@
 
 namespace out_of_core {
 
-/// The bytes that a training may use, and the plan that its activations follow.
+/// The memory of a training, and the plan of its activations.
 struct memory_limits {
   chunkmem::bytes device{};
   chunkmem::bytes host{};
-  chunkmem::bytes for_activations{};  ///< of the device: what the planner may give away
+  chunkmem::bytes for_activations{};  ///< of the device: the room for the planner
   chunkmem::bytes chunk{};
   chunkmem::activation::activation_plan plan{};  ///< without steps: the planner makes one
 };
 
-/// How well pictures that no step saw are recognized.
+/// The quality of the network on held-out pictures.
 struct held_out_result {
   float loss = 0;      ///< mean [nats]
   float accuracy = 0;  ///< percent
 };
 
-/// What a training leaves to be compared with another one.
+/// The result of a training, to be compared with another one.
 struct training_result {
   std::vector<float> losses{};              ///< by step
   std::vector<held_out_result> held_out{};  ///< before the first step, and at each quarter of them
@@ -57,7 +57,7 @@ class training {
   }
   training(const training&) = delete;
 
-  /// What a step needs under the plan of its activations. Nothing is allocated and nothing is computed.
+  /// The need of a step with the plan of its activations. Nothing is allocated and nothing is computed.
   /// @throws chunkmem::config_error   no plan fits, or the memory is too small for a step
   chunkmem::memory_requirement rehearse()
   {
@@ -109,7 +109,7 @@ class training {
   [[nodiscard]] chunkmem::report report() const { return m_.report(); }
 
  private:
-  /// The pictures of a step are a function of its number.
+  /// Loads the pictures of a step, which are a function of its number.
   void bring_pictures(std::uint64_t number)
   {
     const auto pin = m_.acquire(network_.pictures(), chunkmem::access::write);

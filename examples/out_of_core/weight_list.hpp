@@ -12,7 +12,7 @@
 
 namespace out_of_core {
 
-/// The weights of a network, and the numbers that they begin with.
+/// The weights of a network, and their first values.
 class weight_list {
  public:
   /// @param m   outlives the list
@@ -20,12 +20,12 @@ class weight_list {
 
   /// Declares a weight of `inputs` rows, and one more row for biases.
   tensor add_with_bias(index inputs, index outputs) { return add(inputs + 1, outputs, inputs, 1.0F); }
-  /// Declares a weight without biases. @param gain   of the numbers that go through, at first
+  /// Declares a weight without biases. @param gain   factor of its first values
   tensor add(index inputs, index outputs, float gain) { return add(inputs, outputs, inputs, gain); }
 
   [[nodiscard]] const std::vector<tensor>& all() const noexcept { return tensors_; }
 
-  /// Weights begin as He et al. 2015 (arXiv 1502.01852) say, and biases as 0.
+  /// Gives weights the first values of He et al. 2015 (arXiv 1502.01852), and biases 0.
   void fill()
   {
     for (std::size_t each = 0; each < tensors_.size(); ++each) {
@@ -39,7 +39,7 @@ class weight_list {
  private:
   struct start {
     std::size_t numbers{};  ///< without biases
-    float most{};           ///< the first values lie between -most and most
+    float most{};           ///< the first values are between -most and most
   };
 
   tensor add(index rows, index columns, index inputs, float gain)

@@ -13,7 +13,7 @@ namespace plain_loops {
 inline constexpr chunkmem::group_id decaying{1};  ///< matrices and tables; gains and biases are in group 0
 
 /// The trainer's own AdamW as an optimizer kernel: two lists, and the loop from kernels.cpp over the runs that a step
-/// hands it.
+/// passes to it.
 class adamw {
  public:
   static constexpr std::string_view name = "plain_loops_adamw";
@@ -26,7 +26,7 @@ class adamw {
     return specs;
   }
 
-  /// Worked out once for each tensor, not for each run of its numbers.
+  /// Computed once for each tensor, not for each run of its numbers.
   [[nodiscard]] auto prepared(const chunkmem::optimizer::step_settings& settings) const noexcept
   {
     const float decay = settings.group == decaying ? weight_decay_ : 0.0F;

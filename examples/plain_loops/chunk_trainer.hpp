@@ -20,8 +20,8 @@ namespace plain_loops {
 /// The trainer over chunks: plain_trainer with pins in the place of pointers. It calls the same kernels with the same
 /// numbers.
 ///
-/// Weights are declared by the constructor, activations by `declare_activations` once the first batch is known. Then
-/// comes `rehearse` if the order or the need is wanted, then `fill`, then steps.
+/// The constructor declares weights, and `declare_activations` declares activations once the first batch is known. Then
+/// call `rehearse` if the order or the need is wanted, then `fill`, then steps.
 template <class Manager>
 class chunk_trainer {
  public:
@@ -37,7 +37,8 @@ class chunk_trainer {
   }
   chunk_trainer(const chunk_trainer&) = delete;
 
-  /// All tensors are declared before the first access: what was allocated lazily is declared when its sizes are known.
+  /// All tensors are declared before the first access: lazily allocated tensors are declared when their sizes are
+  /// known.
   void declare_activations(const batch_shape& batch)
   {
     batch_ = batch;
@@ -142,8 +143,8 @@ class chunk_trainer {
   [[nodiscard]] auto read(activation_kind kind, int layer = 0) const { return read(a(kind, layer)); }
   [[nodiscard]] auto update(activation_kind kind, int layer = 0) const { return update(a(kind, layer)); }
   [[nodiscard]] auto write(activation_kind kind, int layer = 0) const { return write(a(kind, layer)); }
-  /// The kernels add to gradients, so the first to come in a step finds zeros: this is what is left of zeroing all of
-  /// them.
+  /// The kernels add to gradients, so the first one of a step has to find zeros: this replaces the zeroing of all
+  /// gradients.
   [[nodiscard]] auto gradient(weight_kind kind, int layer = 0) const
   {
     auto pin = m_.gradient(w(kind, layer));
@@ -364,7 +365,7 @@ class chunk_trainer {
     forget({norm1, norm1_mean, norm1_scale}, l);
   }
 
-  /// Activations are dead here: where they leave the device, nothing is copied.
+  /// Drops activations: their bytes are not copied when they leave the device.
   void forget(std::initializer_list<activation_kind> kinds, int layer = 0)
   {
     for (const activation_kind kind : kinds) m_.drop(a(kind, layer));

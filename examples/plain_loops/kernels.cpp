@@ -7,7 +7,7 @@
 namespace plain_loops {
 namespace {
 
-constexpr int lanes = 8;  // a constant count of neighbours: what compilers make vector code of at -O2
+constexpr int lanes = 8;  // a constant count of neighbours, which compilers vectorize at -O2
 
 /// The product of two rows, as 8 sums that are added in order.
 float dot(const float* __restrict left, const float* __restrict right, int count)
@@ -31,7 +31,7 @@ void add_scaled(float* __restrict into, const float* __restrict from, float fact
   for (; index < count; ++index) into[index] += factor * from[index];
 }
 
-/// Where the rows of a product begin, and how far one row, or one number of a row, lies from the next.
+/// The first rows of a product, and the distances between rows and between numbers of a row.
 struct product_rows {
   float* out;
   int out_step;
@@ -81,7 +81,7 @@ void four_rows(float* __restrict out, int out_step, const float* __restrict in, 
   }
 }
 
-/// Rows times a matrix of [count, columns]. Without a start, adds to what is there.
+/// Rows times a matrix of [count, columns]. Without a start, adds to the old values.
 void product(const product_rows& all, int rows, const float* matrix, const float* start, int count, int columns)
 {
   for (int o = 0; o < columns; o += lanes) {
@@ -328,7 +328,7 @@ adamw_factors adamw_prepare(float learning_rate, float weight_decay, std::uint64
 
 namespace {
 /// One number. A gradient too small to be a normal number is zero: denormals are slow, and the optimizer step of
-/// chunkmem hands none to its kernel.
+/// chunkmem passes none to its kernel.
 inline void adamw_one(float& weight, float gradient, float& momentum, float& variance, adamw_factors factors)
 {
   const float g = std::fabs(gradient) < FLT_MIN ? 0.0F : gradient;

@@ -3,11 +3,11 @@
 
 #include <cstdint>
 
-/// The arithmetic of a GPT-2, as a C trainer has it: pointers, counts, loops. Nothing here knows who owns the memory.
+/// The arithmetic of a GPT-2 as in a C trainer: pointers, counts, loops. No function here knows who owns the memory.
 ///
-/// Matrices lie row by row; a product is a row vector times a matrix of [inputs, outputs]. `rows` are positions of all
-/// sequences of the batch. Gradients of weights are added to what is there; all other outputs are overwritten.
-/// The order of every sum is fixed, and the file is compiled without contraction: pointers decide no bit.
+/// Matrices are row-major; a product is a row vector times a matrix of [inputs, outputs]. `rows` are positions of all
+/// sequences of the batch. Gradients of weights are added to the old values; all other outputs are overwritten. The
+/// order of every sum is fixed, and the file is compiled without contraction: no bit depends on pointers.
 namespace plain_loops {
 
 inline constexpr int vocabulary = 256;  ///< a token is a byte
@@ -21,7 +21,7 @@ void embedding_backward(float* d_token_table, float* d_position_table, const flo
 /// Keeps each row's mean, and one over its deviation as `scale`, for the backward pass.
 void layer_norm_forward(float* out, float* mean, float* scale, const float* in, const float* gain, const float* bias,
                         int rows, int width);
-/// Adds to `d_in`, which is the gradient of the residual stream.
+/// Adds to `d_in`, the gradient of the residual stream.
 void layer_norm_backward(float* d_in, float* d_gain, float* d_bias, const float* d_out, const float* in,
                          const float* gain, const float* mean, const float* scale, int rows, int width);
 
@@ -52,10 +52,10 @@ void head_backward(float* d_in, float* d_token_table, const float* d_logits, con
 /// Logits become their gradient. @return   the sum of the losses over all rows [nats]
 double cross_entropy(float* logits, const unsigned char* targets, int rows);
 
-/// The token whose cumulated probability reaches `coin`, a number from 0 to 1.
+/// The token whose cumulative probability reaches `coin`, a number from 0 to 1.
 int sample(const float* logits, float temperature, float coin);
 
-/// What is the same for all numbers of one update of AdamW.
+/// The factors that all numbers of one update of AdamW share.
 struct adamw_factors {
   float rate;          ///< with the bias correction of the momentum
   float second_scale;  ///< one over the root of the bias correction of the variance
@@ -69,7 +69,7 @@ adamw_factors adamw_prepare(float learning_rate, float weight_decay, std::uint64
 void adamw_update(float* weight, const float* gradient, float* momentum, float* variance, int count,
                   adamw_factors factors);
 
-/// A number from 0 to 1 that depends on its arguments alone.
+/// A number from 0 to 1 that depends only on its arguments.
 float random_uniform(std::uint64_t seed, std::uint64_t stream, std::uint64_t index);
 
 }  // namespace plain_loops

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# The trainer with malloc, its kernels and its text: what the example and the bench share. Kernels are the same object code for
-# both trainers, at -O2 as a user would have them; products and sums stay apart, so that no -march changes a bit.
+# The trainer with malloc, its kernels and its text, which the example and the bench share. Kernels are the same object
+# code for both trainers, at -O2 as a user would compile them; products and sums are not contracted, so that no -march
+# changes a bit.
 include_guard(GLOBAL)
 set(plain_loops_folder "${CMAKE_CURRENT_LIST_DIR}")
 add_library(plain_loops_parts OBJECT EXCLUDE_FROM_ALL "${plain_loops_folder}/kernels.cpp" "${plain_loops_folder}/plain_trainer.cpp"

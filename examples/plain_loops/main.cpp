@@ -25,7 +25,7 @@ namespace {
 
 namespace cm = chunkmem;
 
-// What the command line chooses from. A trainer that knows its policies names them: cm::manager<Backend,
+// The policies of the command line. A trainer with fixed policies names them: cm::manager<Backend,
 // cm::eviction::lru>.
 using any_eviction = cm::eviction::any_eviction<cm::eviction::belady, cm::eviction::lru, cm::eviction::cost_aware>;
 using any_layout = cm::any_layout<cm::best_fit_layout, cm::append_layout>;
@@ -34,7 +34,7 @@ using any_transfer =
 using memory = cm::backend::host_arena;
 using manager = cm::manager<memory, any_eviction, any_layout, any_transfer, cm::placement::device_margin>;
 
-/// More than any model has; nothing of it is allocated by a rehearsal.
+/// More than any model needs; a rehearsal allocates nothing of it.
 constexpr cm::bytes boundless{std::uint64_t{1} << 50};
 
 cm::manager_options settings_of(const options& chosen)
@@ -61,7 +61,7 @@ struct session {
   cm::memory_requirement need;
 };
 
-/// The bytes of all tensors, and of scratch at its highest: what the trainer with malloc takes.
+/// The bytes of all tensors and the peak of scratch: the memory of the trainer with malloc.
 std::uint64_t all_bytes(const cm::memory_requirement& need)
 {
   std::uint64_t sum = need.largest_leases.count();

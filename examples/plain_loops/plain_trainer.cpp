@@ -37,7 +37,7 @@ float* plain_trainer::take(int count)
   return block;
 }
 
-/// When the first batch is here, and with it the sizes.
+/// Called when the first batch is known, and with it the sizes.
 void plain_trainer::take_activations(const batch_shape& batch)
 {
   batch_ = batch;

@@ -25,7 +25,7 @@ class plain_trainer {
 
   /// All trained numbers, kind by kind, layer by layer.
   [[nodiscard]] std::vector<float> weights() const;
-  /// All that this trainer took from malloc.
+  /// All bytes that this trainer allocated with malloc.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
  private:
@@ -47,7 +47,7 @@ class plain_trainer {
 
   model_shape model_;
   training how_;
-  batch_shape batch_;  // empty until the first batch came
+  batch_shape batch_;  // empty before the first batch
   std::uint64_t updates_ = 0;
   std::size_t bytes_ = 0;
   std::vector<float*> blocks_;

@@ -15,9 +15,9 @@ template <class Argument>
 
 /// Calls a C function with pins in the place of its pointers: `run_kernel{m, add, update(into), read(from), count};`
 ///
-/// The pins are taken in the order they are written, since braces fix it, and live until the call is over. This is the
-/// one place that asks whether the manager rehearses: a rehearsal takes the pins, and leaves out the arithmetic, which
-/// has no bytes.
+/// Braces fix the order, so the pins are taken as they are written. They live until the call is over. This is the only
+/// place that asks whether the manager rehearses: a rehearsal takes the pins, which have no bytes, and leaves out the
+/// arithmetic.
 struct run_kernel {
   template <class Manager, class Kernel, class... Arguments>
   run_kernel(const Manager& manager, Kernel kernel, const Arguments&... arguments)

@@ -44,7 +44,7 @@ enum weight_kind : std::uint8_t {
   weight_kinds,
 };
 
-/// What a forward pass leaves for the backward pass, each with all its layers.
+/// The activations that a forward pass keeps for the backward pass, each with all its layers.
 enum activation_kind : std::uint8_t {
   embedded,  // the input of the first layer
   norm1,
@@ -67,7 +67,7 @@ enum activation_kind : std::uint8_t {
   activation_kinds,
 };
 
-/// How many tensors there are of a kind, and what each of them is.
+/// The number of tensors of a kind, and the shape of each.
 struct tensor_shape {
   int layers = 1;
   int rows = 1;
@@ -133,7 +133,7 @@ struct tensor_shape {
   return (random_uniform(seed, kind, static_cast<std::uint64_t>(index)) - 0.5F) * spread;
 }
 
-/// How all trainers of this example train.
+/// The settings of every trainer of this example.
 struct training {
   std::uint64_t seed = 1;
   float learning_rate = 1e-3F;

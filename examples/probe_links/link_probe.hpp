@@ -21,15 +21,15 @@
 
 namespace probe_links {
 
-/// Times messages between this process and its partners, in MPI alone.
+/// Times messages between this process and its partners by MPI alone.
 ///
 /// Clocks of two computers differ, so the sender times both ways: its message, and an empty answer. A round trip of two
-/// empty messages has both latencies too. So a large message takes its round trip less that one, and the rate of a
-/// direction is right also where the two directions differ. Without a common clock nobody can tell the two latencies
-/// apart: each direction gets half of the round trip, and their sum is right.
+/// empty messages contains both latencies too. So the time of a large message is its round trip less the empty one, and
+/// the rate of a direction is right also where the two directions differ. The two latencies cannot be told apart
+/// without a common clock: each direction gets half of the round trip, and their sum is right.
 class link_probe {
  public:
-  /// @throws std::bad_alloc   there is no room for a message
+  /// @throws std::bad_alloc   no memory for a message
   link_probe(const process_group& all, std::uint64_t size, std::uint32_t rounds)
       : all_{&all}, rounds_{rounds}, message_(size, std::byte{1})
   {
@@ -56,10 +56,10 @@ class link_probe {
       records_.insert(records_.end(), {static_cast<double>(now->from_node), static_cast<double>(now->to_node),
                                        static_cast<double>(phase), round_trip});
     for (std::uint32_t round = 0; round <= rounds_; ++round) {
-      all_->barrier();  // the devices of a node begin together
+      all_->barrier();  // so that the devices of a node begin together
       const double taken = now ? exchange(*now, message_.size()) : 0;
       const bool warms_up = round == 0;
-      // A message that is no slower than an empty one is noise: at least half of its time belongs to its bytes.
+      // A message that is no slower than an empty one is noise, so at least half of its time counts for its bytes.
       if (now && now->sends && !warms_up) records_.push_back(std::max(taken - round_trip, taken / 2));
     }
   }
@@ -89,9 +89,9 @@ class link_probe {
     return std::chrono::duration<double>(clock::now() - begin).count();
   }
 
-  /// Waits of MPI itself take all of a processor. Where a process has a quota, it is paused for them, and the pauses
-  /// are taken for latency. So polls have naps between them once a message is no quick one: after several naps' time,
-  /// since naps of one end make the other one wait.
+  /// Blocking waits of MPI use a whole processor. Where a process has a quota, the waits exhaust it, and the pauses are
+  /// measured as latency. So after a short time the polls sleep in between. The time is that of several sleeps, since
+  /// sleeps of one end make the other one wait.
   static void wait_for_message(int peer, int tag)
   {
     const auto begin = clock::now();
@@ -108,7 +108,7 @@ class link_probe {
   std::vector<double> records_;  // from, to, phase, round trip, then the seconds of each round
 };
 
-/// The links from node to node, and how far the rates of each link lie apart.
+/// The links from node to node, and the spread of each link's rates.
 struct measured_links {
   chunkmem::configurator::link_matrix links;
   std::vector<double> spread;  ///< element from * nodes + to
@@ -116,8 +116,8 @@ struct measured_links {
 
 /// The links from the records of all ranks.
 ///
-/// The devices of a node send together, and the slowest of them tells how long a round took. A link has the median of
-/// its rounds. A node of one device has no link to itself: that link is left as it is.
+/// The devices of a node send together, and the slowest of them determines the time of a round. A link has the median
+/// of its rounds. A node of one device has no link to itself: that entry stays unchanged.
 [[nodiscard]] inline measured_links links_of(const std::vector<double>& records, std::uint32_t nodes,
                                              std::uint64_t size, std::uint32_t rounds)
 {

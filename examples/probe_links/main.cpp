@@ -3,7 +3,7 @@
 //
 //     mpirun -n 8 probe_links --out cluster.json
 //
-// It measures messages of MPI between the memories of hosts, and nothing else: no link of NCCL, and no memory of a GPU.
+// It measures only messages of MPI between the memories of hosts: no link of NCCL, and no memory of a GPU.
 #include "../output_file.hpp"
 #include "../run_program.hpp"
 #include "link_probe.hpp"
@@ -37,8 +37,8 @@ namespace configurator = chunkmem::configurator;
 
 constexpr int failure_code = 2;
 
-/// The machine's description, on rank 0 before any rank measures. A file that cannot be written is said there too. None
-/// is open while ranks measure, so a signal leaves no unfinished one.
+/// The machine's description, on rank 0 before any rank measures. An output file that cannot be written is reported
+/// here too. No file is open while ranks measure, so a signal leaves no unfinished file.
 std::optional<chunkmem::workload::machine> prepare(const options& chosen)
 {
   std::optional<chunkmem::workload::machine> machine;
@@ -91,7 +91,7 @@ configurator::cluster cluster_of(std::string name, std::vector<configurator::clu
   configurator::cluster whole{.name = std::move(name), .nodes = std::move(nodes)};
   whole.links = std::move(found.links);
   whole.spread = std::move(found.spread);
-  // A device sends itself nothing. The file wants a number there: that of a copy.
+  // A device sends nothing to itself. The file needs a number there: the rate of a copy.
   for (std::uint32_t node = 0; node < whole.nodes.size(); ++node)
     if (!is_measured(whole, node, node)) whole.links(node, node) = {0, whole.nodes[node].to_device_bytes_per_second};
   return whole;
@@ -158,7 +158,7 @@ int run_among(int count, const char* const* arguments)
   } catch (const shared_problem& failure) {
     if (all.rank() == 0) command_line::tell("probe_links", failure.what());
     return failure_code;
-  } catch (const std::exception& failure) {  // the other ranks wait for this one
+  } catch (const std::exception& failure) {  // the other ranks wait for this rank
     command_line::tell("probe_links", failure.what());
     MPI_Abort(MPI_COMM_WORLD, failure_code);
     return failure_code;

@@ -7,7 +7,7 @@
 
 namespace probe_links {
 
-/// The middle of the numbers, the upper one of two. @pre   there is one
+/// The median of the numbers, the upper one of two. @pre   not empty
 [[nodiscard]] inline double median(std::vector<double> numbers)
 {
   const auto middle = numbers.begin() + static_cast<std::ptrdiff_t>(numbers.size() / 2);
@@ -15,7 +15,7 @@ namespace probe_links {
   return *middle;
 }
 
-/// How far numbers lie apart, as a part of their median. @pre   they are above 0
+/// The spread of the numbers, as a part of their median. @pre   they are above 0
 [[nodiscard]] inline double spread(const std::vector<double>& numbers)
 {
   const auto [least, most] = std::ranges::minmax(numbers);

@@ -29,7 +29,7 @@ namespace probe_links {
   return other < players ? std::optional{other} : std::nullopt;
 }
 
-/// A meeting of two ranks, as one of them sees it. Either this rank sends, or its peer does.
+/// A meeting of two ranks from the side of one of them. Either this rank sends, or its peer does.
 struct meeting {
   std::uint32_t from_node = 0;
   std::uint32_t to_node = 0;
@@ -37,10 +37,10 @@ struct meeting {
   bool sends = false;
 };
 
-/// The meetings of one rank, phase by phase. In a phase without one the rank has no partner.
+/// The meetings of one rank, phase by phase. In a phase without a meeting the rank has no partner.
 ///
-/// All ranks have as many phases. A phase has disjoint pairs of nodes, and one direction of each pair. The first
-/// devices of both nodes take part, so that a flow is alone on its way. The last phases have the pairs of devices
+/// All ranks have the same number of phases. A phase has disjoint pairs of nodes, and one direction of each pair. The
+/// first devices of both nodes take part, so that a flow has its link alone. The last phases have the pairs of devices
 /// inside of each node.
 [[nodiscard]] inline std::vector<std::optional<meeting>> meetings_of(const node_places& places, std::uint32_t rank)
 {

@@ -48,14 +48,14 @@ namespace detail {
   return std::min(2.0, (processor_seconds() - before) / seconds);
 }
 
-/// The arithmetic that a thread loses while another one needs a second of processor time: all of it where the process
-/// has one processor or less, and none where each of the threads has one. [s]
+/// The arithmetic that a thread loses while another thread needs a second of processor time [s]: all of it where the
+/// process has one processor or less, and none where each of the threads has one.
 [[nodiscard]] inline double lost_per_processor_second(double processors) noexcept
 {
   return std::clamp(2 - processors, 0.0, 1.0) / std::min(processors, 1.0);
 }
 
-/// The work of messages from the processor time of gathers of two sizes [s].
+/// The processor time of messages, from that of gathers of two sizes [s].
 [[nodiscard]] inline message_work work_of(std::uint32_t ranks, double of_small, double of_large, double more_bytes,
                                           double lost)
 {
@@ -68,8 +68,8 @@ namespace detail {
 /// Measures how much arithmetic a process loses to its messages. Every rank makes the same call.
 ///
 /// All ranks gather over `collective::mpi`, as trainers do, and count the processor time of the process. So the waits
-/// of the library count too. The processors that two threads of this process get say how much of that time a thread
-/// that computes would lose.
+/// of the library count too. From the processors that two threads of this process get follows how much of that time a
+/// thread that computes would lose.
 /// @param size   of a large gather [bytes]   @param rounds   large gathers
 [[nodiscard]] inline message_work measure_messages(const process_group& all, std::uint64_t size, std::uint32_t rounds)
 {

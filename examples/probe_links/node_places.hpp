@@ -24,7 +24,7 @@ struct node_places {
 };
 
 /// @param first_sharer   of each rank: the first rank that shares memory with it
-/// @throws problem   other ranks lie between two ranks of a node
+/// @throws problem   ranks of another node are between two ranks of a node
 [[nodiscard]] inline node_places places_of(const std::vector<std::uint32_t>& first_sharer, bool each_rank_a_node)
 {
   node_places places;

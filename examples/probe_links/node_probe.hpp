@@ -79,7 +79,7 @@ template <class Work>
 {
   using clock = std::chrono::steady_clock;
   std::vector<double> rates;
-  work();  // pages and caches
+  work();  // touches pages and caches
   while (rates.size() < 5) {
     const auto begin = clock::now();
     double seconds = 0;
@@ -105,7 +105,7 @@ class matrix_product {
         for (std::size_t column = 0; column < width; ++column) sums[column] += factor * others[column];
       }
     }
-    seen_ = product_[width + 1];  // so that no compiler leaves the product out
+    seen_ = product_[width + 1];  // so that no compiler removes the product
   }
 
  private:
@@ -134,7 +134,7 @@ class matrix_product {
   std::vector<std::byte> to(size);
   return rate_of(double{size}, [&] {
     std::memcpy(to.data(), from.data(), size);
-    asm volatile("" : : "r"(to.data()) : "memory");  // so that no compiler leaves the copy out
+    asm volatile("" : : "r"(to.data()) : "memory");  // so that no compiler removes the copy
   });
 }
 
@@ -151,7 +151,7 @@ class matrix_product {
   return rate_of(double{elements}, [&] { adam.update(spans, {.learning_rate = 1e-3F}); });
 }
 
-/// The memory of this computer, or that of this container where it is less. [B]
+/// The memory of this computer, or of this container where that is less [bytes].
 [[nodiscard]] inline double memory_size()
 {
   const double whole = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
@@ -162,7 +162,7 @@ class matrix_product {
 
 }  // namespace detail
 
-/// @throws std::bad_alloc   there is no room for what is copied and updated
+/// @throws std::bad_alloc   no memory for the copies and updates
 [[nodiscard]] inline device_numbers measure_device()
 {
   return {detail::matrix_flops(), detail::copy_rate(), detail::update_rate(), detail::memory_size()};
@@ -223,7 +223,7 @@ namespace detail {
 
 }  // namespace detail
 
-/// The nodes from what all ranks measured. A kind has the name of its first node.
+/// The nodes from the numbers of all ranks. A kind has the name of its first node.
 /// @param words   of all ranks, each with device_numbers::count
 /// @throws problem   devices have more memory than their node
 [[nodiscard]] inline std::vector<cluster_node> measured_nodes(const node_places& places,

@@ -27,7 +27,7 @@ struct options {
 
 namespace detail {
 
-/// The words of the command line, unread. Reading them gives one sentence for each mistake.
+/// The words of the command line before they are parsed. Parsing gives one sentence for each mistake.
 struct raw_options {
   std::string out{}, name{}, size{}, rounds{}, machine{}, device_bytes{};
 };
@@ -58,8 +58,8 @@ inline void declare(CLI::App& app, raw_options& raw, options& out)
 
 }  // namespace detail
 
-/// Reads a command line, the program's name not included.
-/// @throws problem   one sentence: which option, what it says, what it may say
+/// Reads a command line, without the name of the program.
+/// @throws problem   one sentence: the option, its value and the allowed values
 [[nodiscard]] inline options parse_options(int count, const char* const* arguments)
 {
   detail::raw_options raw;

@@ -20,7 +20,7 @@
 
 namespace probe_links {
 
-/// A flow from one rank to another one, on different nodes.
+/// A flow from one rank to another, on different nodes.
 struct port_flow {
   std::uint32_t from = 0;
   std::uint32_t to = 0;
@@ -28,8 +28,8 @@ struct port_flow {
   [[nodiscard]] bool operator==(const port_flow&) const = default;
 };
 
-/// The flows that load the port of a node: one of each of its devices, and four at least where there are as many other
-/// nodes. They go to the nodes behind it in turn, or come from there. @pre there are two nodes or more
+/// The flows that load the port of a node: one of each of its devices, and at least four where there are as many other
+/// nodes. They go to the following nodes in turn, or come from there. @pre there are two nodes or more
 [[nodiscard]] inline std::vector<port_flow> flows_of_port(const node_places& places, std::uint32_t node, bool leave)
 {
   constexpr std::uint32_t few = 4;
@@ -47,9 +47,9 @@ struct port_flow {
 
 /// Times flows that share the port of a node, node by node and in both directions.
 ///
-/// Each flow sends the same number of pieces, two of them at a time. The node whose port is measured takes the time at
-/// which each piece has left or come. So it knows the bytes of all flows until the first flow ends, while all of them
-/// run.
+/// Each flow sends the same number of pieces, two of them at a time. The node whose port is measured records the time
+/// at which each piece was sent or received. So it knows the bytes of all flows until the first flow ends, while all of
+/// them run.
 class port_probe {
  public:
   port_probe(const process_group& all, const node_places& places, std::uint64_t size, std::uint32_t rounds)
@@ -65,7 +65,7 @@ class port_probe {
   }
 
   /// Every rank makes this call. @return   numbers for port_rates_of, of the flows that this rank timed
-  /// @throws std::bad_alloc   there is no room for pieces
+  /// @throws std::bad_alloc   no memory for pieces
   [[nodiscard]] std::vector<double> measure()
   {
     std::vector<double> records;
@@ -75,7 +75,7 @@ class port_probe {
         all_->barrier();
         run(flows);
         for (const flow_at_work& it : at_work_) {
-          if (it.sends != leave) continue;  // the other end of a flow tells nothing
+          if (it.sends != leave) continue;  // only one end of a flow records times
           records.push_back(static_cast<double>(node));
           records.push_back(leave ? 1 : 0);
           records.insert(records.end(), it.times.begin(), it.times.end());
@@ -95,7 +95,7 @@ class port_probe {
     std::uint32_t begun = 0;
     std::vector<std::vector<std::byte>> pieces{};
     std::vector<MPI_Request> requests{};
-    std::vector<double> times{};  // of pieces that have ended, since the begin [s]
+    std::vector<double> times{};  // of completed pieces, since the begin [s]
   };
 
   void run(const std::vector<port_flow>& flows)
@@ -131,7 +131,7 @@ class port_probe {
         }
         is_over = is_over && it.times.size() == pieces_;
       }
-      // As in link_probe: a wait without naps takes the processor that messages need.
+      // As in link_probe: a wait without sleeps takes the processor that messages need.
       if (!has_ended && clock::now() - last > std::chrono::microseconds{400})
         std::this_thread::sleep_for(std::chrono::microseconds{50});
     }
@@ -186,8 +186,8 @@ struct port_rates {
   return all;
 }
 
-/// Nodes with these ports. Nodes of one kind whose ports differ by less than a tenth have those of the first of them,
-/// and others get a kind of their own.
+/// Nodes with these ports. Nodes of one kind whose ports differ by less than a tenth get the ports of the first of
+/// them, and others get a kind of their own.
 [[nodiscard]] inline std::vector<chunkmem::configurator::cluster_node> with_ports(
     const std::vector<chunkmem::configurator::cluster_node>& nodes, const std::vector<port_rates>& ports)
 {

@@ -17,7 +17,7 @@ namespace probe_links {
 
 using chunkmem::collective::detail::require_mpi;
 
-/// A problem that all processes know. One of them tells the user.
+/// A problem that all processes know. One process prints it.
 class shared_problem : public problem {
  public:
   using problem::problem;
@@ -40,7 +40,7 @@ class process_group {
 
   void barrier() const { require_mpi("waiting for all ranks", MPI_Barrier(MPI_COMM_WORLD)); }
 
-  /// Work of this process that may fail, and that sends nothing: no other process waits for a message of it.
+  /// Runs work of this process that may fail and sends nothing, so that no other process waits for its messages.
   /// @throws shared_problem   on every process: the sentence of the first rank that failed
   template <class Work>
   void together(Work work) const
@@ -63,7 +63,7 @@ class process_group {
     throw shared_problem{sentence};
   }
 
-  /// The numbers of all processes, in the order of ranks: on rank 0. The other processes get none.
+  /// The numbers of all processes, in the order of ranks, on rank 0. Empty on the other processes.
   [[nodiscard]] std::vector<double> gather(const std::vector<double>& mine) const
   {
     const int count = static_cast<int>(mine.size());

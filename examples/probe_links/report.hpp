@@ -11,7 +11,7 @@
 
 namespace probe_links {
 
-/// A link of the cluster that has two ends: a node of one device has none to itself.
+/// True for a link with two ends: a node of one device has no link to itself.
 [[nodiscard]] inline bool is_measured(const chunkmem::configurator::cluster& whole, std::uint32_t from,
                                       std::uint32_t to)
 {

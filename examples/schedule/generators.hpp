@@ -16,13 +16,13 @@ namespace schedule_example {
 inline constexpr std::array<std::string_view, 10> generator_names{"gpipe", "1f1b",  "eager", "interleaved", "2bw",
                                                                   "zb-h1", "zb-h2", "zb-1p", "zb-2p",       "zb-v"};
 
-/// Numbers that some generators have in addition to the shape.
+/// Parameters of some generators in addition to the shape.
 struct generator_numbers {
   std::uint32_t parts = 2;     ///< of a stage, for interleaved
   std::uint32_t versions = 2;  ///< of the weights, for 2bw
 };
 
-/// The schedule of a name. @param tell   hears of searches, which take seconds with many stages
+/// The schedule of a name. @param tell   called during searches, which take seconds with many stages
 /// @return   nothing: no generator has this name   @throws chunkmem::config_error   the generator refuses the shape
 [[nodiscard]] inline std::optional<chunkmem::pipeline::schedule> named_schedule(
     std::string_view name, const chunkmem::pipeline::pipeline_shape& shape, const generator_numbers& numbers = {},

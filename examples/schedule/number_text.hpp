@@ -7,7 +7,7 @@
 
 namespace schedule_example {
 
-/// "27.3": always so many decimals.
+/// "27.3": always with this number of decimals.
 [[nodiscard]] inline std::string fixed_text(double value, int decimals)
 {
   std::array<char, 64> text{};
@@ -15,7 +15,7 @@ namespace schedule_example {
   return text.data();
 }
 
-/// "0.5": so many figures at most, and no zeros at the end.
+/// "0.5": at most this number of figures, and no zeros at the end.
 [[nodiscard]] inline std::string short_text(double value, int figures = 6)
 {
   std::array<char, 64> text{};

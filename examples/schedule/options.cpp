@@ -15,7 +15,7 @@
 namespace schedule_example {
 namespace {
 
-/// The words of the command line, unread. Reading them gives one sentence for each mistake.
+/// The words of the command line before they are parsed. Parsing gives one sentence for each mistake.
 struct raw_options {
   std::string stages{}, micro_batches{}, batches{}, parts{}, versions{}, gradient_sets{};
   std::string schedule{}, times{}, update{}, svg{}, trace{}, text{};
@@ -85,7 +85,7 @@ void read_times(const std::string& text, chunkmem::pipeline::pass_seconds& out)
   if (out.all() == 0) throw gpt::problem{"--times '" + text + "' gives no run any time (make F, B or W longer than 0)"};
 }
 
-/// An option that would change nothing is a mistake of the user.
+/// Refuses options that would change nothing, since they are mistakes of the user.
 void refuse_idle(const raw_options& raw, const options& out)
 {
   const auto refuse = [&](const char* option, const std::string& text, const std::string& why) {
@@ -112,7 +112,7 @@ void read_schedule(const raw_options& raw, options& out)
   }
 }
 
-/// Each list has a few steps for each of these cells.
+/// The lists have a few steps for each forward run.
 void check_size(const options& out)
 {
   constexpr std::uint64_t most = 1'000'000;

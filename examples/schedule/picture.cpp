@@ -20,13 +20,13 @@ using pipeline::operation_kind;
 
 namespace {
 
-// In units of the picture, which are pixels where nothing scales it.
+// In units of the picture, which are pixels in an unscaled picture.
 constexpr double left = 66;
 constexpr double right = 18;
 constexpr double top = 62;
 constexpr double row_height = 26;
 constexpr double row_step = 36;
-constexpr double aside_height = 6;  // of an update next to the runs, below them
+constexpr double aside_height = 6;  // of a concurrent update, below the runs
 constexpr double below = 44;        // the axis
 constexpr double cell_width = 20;
 constexpr double widest = 1600;  // of all runs
@@ -35,7 +35,7 @@ constexpr double letter_width = 6.3;  // about, of the legend's font
 
 constexpr std::uint32_t shade_count = 3;
 
-/// How a kind looks: its letter in class names, its word in the legend, its shades.
+/// The look of a kind: its letter in class names, its word in the legend, its shades.
 struct look {
   char letter = 'f';
   std::string_view word{};
@@ -109,7 +109,7 @@ class svg_picture {
 
   [[nodiscard]] std::string text()
   {
-    draw_legend();  // tells how wide the picture has to be
+    draw_legend();  // sets the least width of the picture
     const std::string legend = std::exchange(text_, {});
     draw_head();
     text_ += legend;

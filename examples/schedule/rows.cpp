@@ -35,7 +35,7 @@ std::string stage_label(std::uint32_t stage)
   return label;
 }
 
-/// Both backward runs are a B here: one that is longer has the gradients of the weights in it.
+/// Both kinds of backward runs are a B here: a longer one contains the gradients of the weights.
 std::string label_of(const bar& it)
 {
   char letter = pipeline::letters_of(it.step.kind).front();
@@ -43,7 +43,7 @@ std::string label_of(const bar& it)
   return letter + std::to_string(it.number());
 }
 
-/// Characters in time.
+/// A row of characters in time.
 class cell_rows {
  public:
   cell_rows(const simulation& it, std::size_t columns)
@@ -103,7 +103,7 @@ void print_legend(std::ostream& out, const cell_rows& rows)
   out << "\n";
 }
 
-/// Whether update_slack speaks of this schedule.
+/// Whether update_slack is defined for this schedule.
 bool has_slack(const pipeline::schedule& plan)
 {
   return plan.name == pipeline::pipedream_2bw::name && plan.part_count() == plan.stage_count() &&

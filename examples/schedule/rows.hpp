@@ -12,8 +12,8 @@ namespace schedule_example {
 /// "one_f_one_b: 4 stages, 8 micro-batches".
 [[nodiscard]] std::string title_of(const simulation& it);
 
-/// A row of characters for each stage, time to the right, and above them what the characters mean.
-/// @param columns   a row is cut there, and a line below says so
+/// A row of characters for each stage, time to the right, and above them the meaning of the characters.
+/// @param columns   a longer row is cut, and a line below reports it
 void print_rows(std::ostream& out, const simulation& it, std::size_t columns = 180);
 
 /// A line for each stage, and below them the numbers of the whole schedule.

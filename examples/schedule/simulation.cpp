@@ -46,7 +46,7 @@ pipeline::pipeline_costs costs_of(const pipeline::schedule& plan, const options&
   return costs;
 }
 
-/// In micro-batches of a stage. The gradients of the weights read half of what a forward run saves.
+/// In micro-batches of a stage. The gradients of the weights read half of the activations that a forward run saves.
 std::vector<double> peaks_of(const pipeline::schedule& plan)
 {
   constexpr std::uint64_t whole = std::uint64_t{1} << 40;  // many parts divide it with a small rest
@@ -66,7 +66,7 @@ std::vector<double> peaks_of(const pipeline::schedule& plan)
 
 namespace {
 
-/// Shows on a terminal how far a search is.
+/// Shows the progress of a search on a terminal.
 void tell_search(std::uint32_t done, std::uint32_t trials)
 {
   static command_line::progress_line progress{"changes tried"};

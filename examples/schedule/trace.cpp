@@ -54,7 +54,7 @@ class chrome_text {
   }
 
  private:
-  // Perfetto takes process 0 and thread 0 for those of an idle processor.
+  // Perfetto treats process 0 and thread 0 as those of an idle processor.
   static constexpr std::string_view process = ",\"pid\":1,\"tid\":";
 
   void metadata(std::string_view name, std::uint32_t track, const std::string& arguments)
@@ -94,8 +94,8 @@ class chrome_text {
     pipeline::operation step{};
     pipeline::step_time time{};
   };
-  /// The sends of a stage, the first one to begin first. Those that overlap have a track each: a trace cannot show two
-  /// events next to each other on one track.
+  /// The sends of a stage, in the order of their begins. Overlapping sends have a track each: a trace cannot show two
+  /// concurrent events on one track.
   void add_links(std::uint32_t stage)
   {
     std::vector<send> sends;

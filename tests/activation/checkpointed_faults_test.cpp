@@ -6,8 +6,8 @@
 
 namespace checkpointed_faults_test {
 
-/// A copy or a callback fails in a step of a `checkpointed` network, each one in turn: the error comes out, and after a
-/// repeat of the step the bits are those of an undisturbed run.
+/// A copy or a callback fails in a step of a `checkpointed` network, each one in turn: the caller gets the error, and
+/// after a repeat of the step the bits are those of an undisturbed run.
 
 using namespace checkpointed_runs;
 using faulty_rig = rig<adversarial>;
@@ -19,7 +19,7 @@ struct interrupted : std::exception {
   [[nodiscard]] const char* what() const noexcept override { return "a kernel was not launched"; }
 };
 
-/// @return   an error came that a trainer expects
+/// @return   the error is one that a trainer expects
 template <class Work>
 bool fails(Work& work)
 {
@@ -47,7 +47,7 @@ int until_done(Work work, Repair repair)
   return errors;
 }
 
-/// A failed pass is forgotten and run again in a new iteration; a failed update is called again in a new iteration.
+/// A failed pass is dropped and run again in a new iteration; a failed update is called again in a new iteration.
 int train_patiently(faulty_rig& it)
 {
   int errors = until_done([&] { it.run.initialise(); }, [] {});
@@ -103,7 +103,7 @@ void expect_undisturbed(faulty_rig& it)
   REQUIRE(it.memory.faults().empty());
 }
 
-/// In CI every so many copies or kernels fail, in the slow tests each of them.
+/// In CI only some of the copies and kernels fail, in the slow tests each of them.
 constexpr std::uint64_t pace = support::sanitized ? 211 : 11;
 
 void fail_copies(std::string_view planner, std::uint64_t every)

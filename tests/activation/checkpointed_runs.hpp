@@ -48,7 +48,7 @@ class any_planner : public cm::policy_choice<act::keep_all, act::swap_all, act::
   using policy_choice::policy_choice;
   [[nodiscard]] static any_planner named(std::string_view wanted)
   {
-    // With so many slots a slot is a frame of the tight budget.
+    // With this many slots a slot is a frame of the tight budget.
     return wanted == act::pofo::name ? any_planner{act::pofo{40}} : any_planner{wanted};
   }
 
@@ -101,7 +101,7 @@ struct setting {
   bool launched = false;  ///< kernels on compute and on an adopted agent, else by the caller
 };
 
-/// A backend, a manager and a trainer, as a setting says.
+/// A backend, a manager and a trainer with one setting.
 template <class Backend, class Transfer = cm::transfer::planned>
 struct rig {
   using manager_type = manager<Backend, Transfer>;

@@ -11,7 +11,7 @@ using cm::backend::host_arena_options;
 
 namespace {
 
-/// Its time goes on by a microsecond whenever it is read, and its waits take none, so measured times and plans do not
+/// Its clock advances by a microsecond at each read, and its waits take no time, so measured times and plans do not
 /// depend on the machine.
 struct counted_clock : arena {
   using arena::arena;
@@ -20,7 +20,7 @@ struct counted_clock : arena {
   [[nodiscard]] cm::wait_total waited(cm::wait_cause) const noexcept { return {}; }
 };
 
-/// Its time stands still, and each look at its waits finds a millisecond more: every measured time is negative.
+/// Its clock stands still, and each read of its waits adds a millisecond: every measured time is negative.
 struct waiting_clock : arena {
   using arena::arena;
   mutable std::uint64_t looks = 0;

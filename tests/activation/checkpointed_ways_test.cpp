@@ -42,7 +42,7 @@ void write_ways()
       << R"("command": "build/bench/bin/test_activation.checkpointed"}])" << '\n';
 }
 
-/// A device of so many bytes, of which 0 means: the smallest that a rehearsal proves.
+/// A device of this many bytes. 0: the smallest that a rehearsal proves.
 template <class Program>
 std::vector<float> train(std::string_view planner, cm::bytes device, std::uint32_t micro_batches)
 {
@@ -140,7 +140,7 @@ struct plain_chain {
   }
 };
 
-/// Bytes that four steps move, each with so many rows, on the smallest device.
+/// Bytes that four steps move, with these numbers of rows, on the smallest device.
 std::uint64_t moved_with(std::uint64_t rows)
 {
   cm::bytes device = plenty;

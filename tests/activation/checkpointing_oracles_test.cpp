@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The oracles of checkpointed chains against each other and against what is known in closed form.
+// The oracles of checkpointed chains against each other and against closed forms.
 #include <support/catch.hpp>
 #include <support/oracles/chain_checkpointing.hpp>
 #include <support/oracles/dice.hpp>

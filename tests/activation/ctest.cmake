@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-# Part checkpointed: training with activations that are kept, swapped, computed again and sampled. Its backends start threads: the thread
-# sanitizer runs it. Norms of samples are in checkpoints. It makes a figure.
+# Part checkpointed: training with activations that are kept, swapped, recomputed and sampled. Its backends start
+# threads, so the thread sanitizer runs it. Norms of samples are in checkpoints. It makes a figure.
 set(chunkmem_joint saves)
 set(chunkmem_labels threads figures)
 set(chunkmem_why_not "${chunkmem_why_no_checkpoint}")
 set(chunkmem_libraries chunkmem::checkpoint)
 chunkmem_part(checkpointed "checkpointed|checkpointed_.*|sampled")
 
-# The others plan. Plans are numbers, and whoever indexes past an end is caught here; sanitizers have those
-# that search little or not at all.
+# The other tests plan. Plans are numbers, and an index past an end is caught here; sanitizers run those that search
+# little or not at all.
 set(chunkmem_joint "")
 set(chunkmem_labels "")
 set(chunkmem_why_not "")

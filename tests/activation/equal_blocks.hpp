@@ -10,7 +10,7 @@
 
 namespace support {
 
-/// Blocks that are alike: 10 s forward, 20 s backward, 10 B, of which 1 B is the output.
+/// Equal blocks: 10 s forward, 20 s backward, 10 B, of which 1 B is the output.
 [[nodiscard]] inline chunkmem::activation::layer_chain equal_blocks(std::uint32_t count)
 {
   const chunkmem::activation::chain_block one{.name = "block",

@@ -12,7 +12,7 @@
 
 namespace executed_plans_test {
 
-/// What a manager does with a plan of activations, in virtual time, beside what the plan says of itself.
+/// A manager executes a plan of activations in virtual time; its bytes and times are compared with those of the plan.
 
 namespace cm = chunkmem;
 namespace act = chunkmem::activation;

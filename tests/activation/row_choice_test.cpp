@@ -40,7 +40,7 @@ kept_rows choose(const std::vector<double>& weights, std::size_t kept, const chu
   return made;
 }
 
-/// What a choice's own c is divided into.
+/// The division of a choice with its own c.
 row_sampling::division division_with(std::size_t always, const std::vector<double>& weights, std::size_t kept)
 {
   row_sampling::division by = row_sampling::divide(weights, kept, "plain");
@@ -104,7 +104,7 @@ TEST_CASE("a row in each part of the order scatters less than rows that are draw
     const variance_ratio seen = variance_over_closed_form(one, 9, 1'000);
     const double over = row_sampling::variance_of(by, gram) / row_sampling::independent_variance_of(by, gram);
     CHECK(over * (seen.ratio + threshold * seen.deviation) < (ratio < 0.5 ? 0.9 : ratio < 0.9 ? 0.65 : 0.5));
-    // What a smaller batch is better at, and where it is not.
+    // Cases in which a smaller batch is better, and cases in which it is not.
     const auto over_smaller_batch = [&](const study_case& it) {
       const std::vector<double> products = it.of.gram();
       return row_sampling::variance_of(row_sampling::divide(it.weights, it.kept), products) /
@@ -372,7 +372,7 @@ TEST_CASE("ratios depend neither on the size of weights nor on the number of bat
     CHECK(found.ratios == usual.ratios);
     CHECK(found.noise == Catch::Approx(usual.noise));
   }
-  // What showed nothing is taken as rows of one weight.
+  // Rows without norms count as rows of one weight.
   const act::sampling_ratios none = within(1, 0, 0, 12'000);
   for (std::size_t input = 0; input < 2; ++input)
     CHECK(none.noises[input] == Catch::Approx(1 / std::round(64 * none.ratios[input])));

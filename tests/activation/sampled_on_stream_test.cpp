@@ -162,7 +162,7 @@ constexpr std::uint32_t width = 64, rows_of_sample = 3, samples = 12, most_sampl
 constexpr std::uint64_t rows = std::uint64_t{rows_of_sample} * most_samples;
 constexpr std::uint64_t outputs[2] = {5, 3};
 
-/// Writes numbers: what a layer in front would have computed.
+/// Writes numbers, as the previous layer would.
 template <class Element>
 struct write_kernel {
   Element* to;
@@ -239,7 +239,7 @@ struct settings {
   std::uint64_t steps = 6;
 };
 
-/// Three inputs, each read by two layers, forward and back in some batches of each step.
+/// Three inputs, each read by two layers, forward and backward in some batches of each step.
 ///
 /// Numbers are written and products are done by kernels, with a launcher or at once.
 template <class Backend, class Launcher>
@@ -395,7 +395,7 @@ class training {
   std::vector<float> products_;
 };
 
-/// Less than all inputs need together: kept rows leave between the passes.
+/// Less than all inputs need together: kept rows are evicted between the passes.
 constexpr cm::bytes tight_device = 12_KiB;
 
 template <class Launcher, class Backend>
@@ -459,7 +459,7 @@ TEST_CASE("a commit that does not wait for its norms is seen", "[activation]")
   };
   const bool is_same = without([](cm::agent, cm::event, std::uint64_t) { return false; });
   CHECK(is_same);
-  // The calling thread waits for compute in commit alone.
+  // The calling thread waits for compute only in commit.
   const bool is_seen = !without([](cm::agent stream, cm::event point, std::uint64_t) {
     return stream == cm::agent::host && point.source == cm::agent::compute;
   });

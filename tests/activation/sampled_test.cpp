@@ -115,7 +115,7 @@ struct shared_input {
     std::ranges::copy(x, m.acquire(input, cm::access::write).span().begin());
     kept->keep(batch, input);
   }
-  /// Both weight gradients, one behind the other.
+  /// Both weight gradients, one after the other.
   std::vector<float> back(const act::sampled_batch& batch, const std::vector<float>& of_first,
                           const std::vector<float>& of_second)
   {
@@ -480,7 +480,7 @@ TEST_CASE("planners count sampled blocks as the manager then holds them, to the 
         const cm::bytes peak = it.m.report().peak[cm::tier::device];
         REQUIRE(peak > plan.costs.device_peak);
         if (most.planned == 0_B) most = {plan.costs.device_peak, peak - plan.costs.device_peak};
-        // A plan that moves tensors says less than a manager holds that finds room for them.
+        // A plan that moves tensors needs less than a manager holds if there is room for them.
         if (plan.costs.moved == 0_B) CHECK(peak <= plan.costs.device_peak + most.beside + (again ? 512_B : 0_B));
         return plan.costs.device_peak;
       };
@@ -673,7 +673,7 @@ TEST_CASE("a report of sampled inputs has their bytes, no noise where all rows a
       none.json() ==
       R"([{"name": "input", "ratio": 0.4, "exact_bytes": 512, "kept_bytes": 768, "saved_bytes": 0, "steps": 0, )"
       R"("noise": null, "noise_deviation": null, "error": 0, "signal": 0, "spent_seconds": 0, "product_seconds": 0}])");
-  // A step that is forgotten is not counted, and one that is tried again counts once.
+  // A step that is dropped is not counted, and one that is repeated counts once.
   const act::sampled_batch batch{.step = 3, .samples = batch_0};
   for (int attempt = 0; attempt < 2; ++attempt) {
     some.norms.forget();
@@ -730,7 +730,7 @@ TEST_CASE("sums of noise have the units of each batch, and none of a step that a
     const act::sampling_costs again = it.norms.report().since(ended).inputs[0];
     CHECK(again.steps == 1);
     CHECK(again.signal == Catch::Approx(once.inputs[0].signal));
-    // Nobody asks in between.
+    // No report is requested in between.
     cm::checkpoint::load(it.m, folder);
     const act::sampling_report before = it.norms.report();
     go(it, 0, 1, 0);
@@ -849,13 +849,13 @@ TEST_CASE("a load forgets norms that were noted before it, and its step comes ne
   it.norms.commit();
   cm::checkpoint::save(it.m, folder);
   CHECK_THROWS_WITH(weights(2), ContainsSubstring("was given step 2") && ContainsSubstring("of step 2 were committed"));
-  // Step 3 is tried, and given up for the checkpoint behind step 2.
+  // Step 3 is tried, and dropped for the checkpoint after step 2.
   it.norms.note({0}, {.step = 3, .samples = batch_0}, large);
   cm::checkpoint::load(it.m, folder);
   it.norms.note({0}, {.step = 3, .samples = batch_0}, small);
   it.norms.commit();
   CHECK(weights(4) == std::vector<double>(std::size_t{rows}, 2.0));
-  // A later step is tried: nothing of it is in the way of an earlier one. A load takes the step back too.
+  // A later step is tried: nothing of it affects an earlier one. A load resets the step too.
   it.norms.note({0}, {.step = 4, .samples = batch_0}, large);
   it.norms.commit();
   it.norms.note({0}, {.step = 5, .samples = batch_0}, large);

@@ -12,7 +12,8 @@
 namespace support {
 
 /// A chain of a few bytes, and the same chain for the oracles: a byte is a slot. An oracle's gradient of a tensor has
-/// the tensor's size. The library has no gradient of the chain's input, so the first block works with these bytes.
+/// the tensor's size. The library has no gradient of the chain's input, so these bytes are working bytes of the first
+/// block.
 struct slot_problem {
   slot_chain slots;
   chunkmem::activation::layer_chain chain;

@@ -22,7 +22,7 @@ using namespace chunkmem;
 
 namespace {
 
-/// Has what the concept asks for and nothing else.
+/// Has the functions of the concept and nothing else.
 struct archetype {
   struct stream_type {
     bool operator==(const stream_type&) const = default;
@@ -74,12 +74,12 @@ struct archetype {
   static const char* name_of(int) noexcept { return "archetype"; }
 };
 
-/// A failure of it would be an exception, and nobody expects one.
+/// Its failure would be an exception, which no caller expects.
 struct throwing : archetype {
   static int last_error() { return 0; }
 };
 
-/// Numbers are the runtime's own, and not answers of yes and no.
+/// Numbers are the runtime's own, and not booleans.
 struct answering : archetype {
   static bool pop_context(context_type) noexcept { return true; }
 };

@@ -39,7 +39,7 @@ static_assert(graph_backend<cuda>);
 
 namespace {
 
-/// Calls something that cannot be captured; the text names what.
+/// Calls a function that cannot be captured; the text names it.
 template <class Call>
 void refuse(const std::string& what, const Call& call)
 {

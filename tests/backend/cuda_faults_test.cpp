@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything that a runtime can answer, at every call that a backend makes.
+// Every possible answer of a runtime, at every call that a backend makes.
 #include <chunkmem/backend/cuda_device.hpp>
 
 #include <backend/cuda_under_test.hpp>
@@ -31,8 +31,8 @@ namespace {
 
 constexpr std::size_t length = 48;
 
-/// A life of a backend: every operation once, on the second of two devices. All of it may be done twice, so a step that
-/// failed is tried again.
+/// The life of a backend: every operation once, on the second of two devices. All of it may be repeated, so a failed
+/// step is tried again.
 class life {
  public:
   explicit life(fake_schedule when, std::uint64_t seed)
@@ -52,7 +52,7 @@ class life {
 
   [[nodiscard]] const std::optional<device_fault>& cause() const noexcept { return cause_; }
   [[nodiscard]] const std::vector<std::string>& surprises() const noexcept { return surprises_; }
-  /// A release has no way to tell of it.
+  /// A release cannot report a failure.
   [[nodiscard]] bool was_lost_in_release() const noexcept { return was_lost_in_release_; }
   [[nodiscard]] std::uint64_t errors() const noexcept { return errors_; }
   [[nodiscard]] std::uint64_t recoveries() const noexcept { return recoveries_; }
@@ -131,7 +131,7 @@ class life {
     return step([&] { point = mem_->record(earlier); }) && step([&] { mem_->wait(later, point); });
   }
 
-  /// Does it, a second time where the first failed. False: it can never work.
+  /// Runs the step, and repeats it if it failed. False: it can never work.
   template <class Work>
   bool step(Work work)
   {
@@ -151,7 +151,7 @@ class life {
     return false;
   }
 
-  /// From now on the same cause, whatever is asked for, and no call.
+  /// From now on every call has the same cause, and the runtime is not called.
   void lost(const device_error& error)
   {
     cause_ = error.fault();
@@ -188,7 +188,7 @@ class life {
   bool was_lost_in_release_ = false;
 };
 
-/// What an undisturbed life does.
+/// The result of an undisturbed life.
 struct reference {
   explicit reference(fake_schedule when)
   {
@@ -229,7 +229,7 @@ struct reference {
   std::vector<std::string_view> names;
 };
 
-/// What was called after a call, but for the pops that give the thread its device back; empty: nothing.
+/// The calls after a call, without the pops that restore the thread's device; empty: none.
 std::string first_after(const fake_cuda& gpu, std::uint64_t call)
 {
   while (++call <= gpu.calls())
@@ -237,7 +237,7 @@ std::string first_after(const fake_cuda& gpu, std::uint64_t call)
   return {};
 }
 
-/// Lets call `index` answer with `code`, and looks at all that comes of it. An empty text where everything is right.
+/// Lets call `index` return `code`, and checks all consequences. An empty text where everything is right.
 std::string disturb(const reference& plain, fake_schedule when, std::uint64_t index, int code)
 {
   life it{when, index};

@@ -163,7 +163,7 @@ using stream_type = support::fake_stream_handle;
 
 namespace {
 
-/// Memory of a user's GPU, with the books of who gave back what.
+/// Memory of a user's GPU, which records the releases.
 struct books {
   users_memory* of = nullptr;
   int takes = 0;

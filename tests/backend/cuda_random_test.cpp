@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random work on a cuda_device, with captures and replays in between, against the same work done one thing after the
-// other.
+// Random work on a cuda_device, with captures and replays in between, against the same work in sequence.
 #include <chunkmem/backend/cuda_device.hpp>
 
 #include <backend/cuda_under_test.hpp>
@@ -35,7 +34,7 @@ void mix(std::byte* to, const std::byte* from, int salt) noexcept
     to[i] = static_cast<std::byte>(std::to_integer<int>(to[i]) * 3 + std::to_integer<int>(from[length - 1 - i]) + salt);
 }
 
-/// Keeps what each place holds, and who used it last, and makes only the waits that these uses need.
+/// Records the content of each place and its last user, and makes only the waits that these uses need.
 class random_work {
  public:
   random_work(rig& on, std::uint64_t seed, std::size_t agents) : rig_{&on}, random_{seed}

@@ -244,7 +244,7 @@ TEST_CASE("a task that a lost device may still run stays where it is", "[backend
   void* late = nullptr;
   for (int lost = 0; lost < 3; ++lost) {
     cuda_tasks tasks;
-    // those that never run are no leak
+    // callables that never run are no leak
     late = tasks.put(inline_task{[&ran, kept = std::make_shared<int>(1)] { ran += *kept; }});
     tasks.keep();
   }
@@ -310,7 +310,7 @@ using tested_streams = backend::cuda_streams<fake_cuda>;
 
 namespace {
 
-/// Work runs only where somebody waits for it, so an order that was forgotten is a wrong number every time.
+/// Work runs only when a caller waits for it, so a missing order gives a wrong number every time.
 struct lazy_gpu {
   explicit lazy_gpu(support::fake_schedule when = support::fake_schedule::latest)
       : gpu{support::fake_cuda_options{.when = when}}, calls{gpu}

@@ -20,7 +20,7 @@ using tested_session = chunkmem::backend::cuda_session<support::fake_cuda>;
 
 inline constexpr chunkmem::bytes some{64 * 1024};
 
-/// Fails the case where the GPU saw a broken rule, or where something was not given back.
+/// Fails the case where the GPU saw a broken rule, or where an object was not released.
 inline void check_clean(const support::fake_cuda& gpu)
 {
   gpu.finish();
@@ -28,7 +28,7 @@ inline void check_clean(const support::fake_cuda& gpu)
   CHECK(gpu.live() == support::fake_live{});
 }
 
-/// A fake GPU with a backend on it. `end()` destroys the backend and looks at what it leaves.
+/// A fake GPU with a backend on it. `end()` destroys the backend and checks that nothing is left.
 struct rig {
   explicit rig(const support::fake_cuda_options& options = {}) : gpu{options} { start(); }
   explicit rig(support::fake_schedule when, std::uint64_t seed = 1)
@@ -68,7 +68,7 @@ struct rig {
   std::uint64_t before = 0;  ///< calls of the GPU that were not the backend's
 };
 
-/// Memory that a user has of a fake GPU, beside any backend.
+/// Memory that a user allocates on a fake GPU, without any backend.
 struct users_memory {
   explicit users_memory(support::fake_cuda its_gpu, int device = 0) : gpu{std::move(its_gpu)}
   {

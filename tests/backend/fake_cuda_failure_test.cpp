@@ -19,7 +19,8 @@ using namespace support;
 
 namespace {
 
-/// Every function of the Api once or more. Where one fails, all work is waited for: it may have been the wait itself.
+/// Every function of the Api at least once. Where one fails, all work is waited for, since the failed call may have
+/// been the wait itself.
 std::vector<int> codes_of_script(const fake_cuda& api)
 {
   std::vector<int> codes;

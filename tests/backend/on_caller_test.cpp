@@ -20,7 +20,7 @@ using backend::on_caller;
 
 namespace {
 
-/// Memory of the caller that knows nothing of agents, and whose copies and fills can be told to fail.
+/// Memory of the caller without agents, whose copies and fills fail on request.
 class plain_memory {
  public:
   static constexpr bool host_addressable = true;

@@ -25,7 +25,7 @@ using namespace chunkmem;
 
 namespace {
 
-/// No more than the concept asks for.
+/// The functions of the concept and nothing else.
 struct archetype {
   static constexpr bool host_addressable = true;
   bytes capacity(tier) const { return {}; }
@@ -90,7 +90,7 @@ using support::schedule;
 
 namespace {
 
-/// No more than the concept asks for.
+/// The functions of the concept and nothing else.
 struct archetype {
   static constexpr bool host_addressable = false;
   bytes capacity(tier) const { return {}; }
@@ -396,7 +396,7 @@ struct without_total : backend::simulated {
   using simulated::simulated;
   wait_total waited(wait_cause) const = delete;
 };
-/// What another has measured is not this one's.
+/// Waits of another backend are not those of this one.
 static_assert(measuring_backend<backend::simulated> && measuring_backend<backend::host_arena>);
 static_assert(stream_backend<without_cause> && !measuring_backend<without_cause>);
 static_assert(stream_backend<without_total> && !measuring_backend<without_total>);

@@ -19,7 +19,7 @@ constexpr backend::cost_table free_of_cost{.to_device = {0, 1e18},
                                            .within_device = {0, 1e18},
                                            .within_host = {0, 1e18},
                                            .launch_nanoseconds = 0};
-// 4 KiB take 4,096 s up and 2,048 s down: nobody sleeps for that, and a test takes next to no processor time beside it.
+// 4 KiB take 4,096 s up and 2,048 s down: no thread sleeps for that, and a test takes little processor time.
 constexpr backend::cost_table slow{.to_device = {0, 1.0},
                                    .to_host = {0, 2.0},
                                    .within_device = {0, 1e18},

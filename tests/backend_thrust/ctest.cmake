@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Thrust on the CPU: a program for each system, since a program has one. Trainers know no Thrust and are compiled once
-# for all. No labels: the thread sanitizer does not understand how OpenMP and TBB wait.
+# Thrust on the CPU: a program for each system, since a program has one. Trainers do not include Thrust and are compiled
+# once for all. No labels: the thread sanitizer does not understand how OpenMP and TBB wait.
 if(NOT "thread" IN_LIST CHUNKMEM_SANITIZE)
   include("${PROJECT_SOURCE_DIR}/cmake/thrust.cmake")
   chunkmem_find_thrust_systems()
@@ -27,7 +27,7 @@ if(NOT "thread" IN_LIST CHUNKMEM_SANITIZE)
     set_property(TEST backend_thrust.omp APPEND PROPERTY ENVIRONMENT OMP_NUM_THREADS=3 OMP_WAIT_POLICY=passive)
   endif()
 
-  # What must not compile, and the sentence that says why.
+  # A program that must not compile, and the sentence of its error.
   if(NOT chunkmem_why_no_thrust_cpp AND NOT CHUNKMEM_SANITIZE)
     set(compile ${CMAKE_CXX_COMPILER} -std=c++20 -fsyntax-only -I${PROJECT_SOURCE_DIR}/include)
     if(NOT CHUNKMEM_THRUST_INCLUDE IN_LIST CMAKE_CXX_IMPLICIT_INCLUDE_DIRECTORIES)

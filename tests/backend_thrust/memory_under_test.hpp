@@ -7,7 +7,8 @@
 #include <cstddef>
 #include <memory>
 
-/// Trainers on memory of a Thrust system, without a word of Thrust: they are compiled once and linked with each system.
+/// Trainers on memory of a Thrust system, without a header of Thrust: they are compiled once and linked with each
+/// system.
 namespace on_thrust {
 
 struct capacities {

@@ -41,7 +41,7 @@ static_assert(!std::is_copy_constructible_v<device> && !std::is_move_constructib
 
 namespace {
 
-/// What a system of one's own was asked for, and how it is told to answer.
+/// The requests to a user-defined system, and its planned answers.
 struct books {
   std::size_t blocks = 0;  ///< live
   std::size_t bytes = 0;   ///< asked for in all
@@ -50,7 +50,7 @@ struct books {
   bool loops_fail = false;
 };
 
-/// The system under test with books: Thrust finds the functions below in its place.
+/// The system under test with records: Thrust finds the functions below in its place.
 struct counted : system_under_test::execution_policy<counted> {
   counted() = default;
   explicit counted(books& kept) : kept_in{&kept} {}

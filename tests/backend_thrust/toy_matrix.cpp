@@ -13,7 +13,7 @@ using memory = cm::backend::on_caller<on_thrust::memory_under_test>;
 
 namespace {
 
-/// What a run leaves, and what it moved.
+/// The results of a run, and the bytes that it moved.
 struct result {
   toy::outcome left;
   traffic moved;

@@ -16,7 +16,7 @@
 
 namespace changed_while_loading_test {
 
-/// What a load returns is one generation, whatever happens to its files meanwhile.
+/// A load returns one whole generation, whatever happens to its files meanwhile.
 
 using namespace checkpoints;
 namespace checkpoint = cm::checkpoint;
@@ -35,7 +35,7 @@ void flip_last_byte(const std::string& path)
   REQUIRE(file.good());
 }
 
-/// What came of a load while something happened.
+/// The result of a load with a disturbance.
 enum class outcome : std::uint8_t { whole, refused };
 
 template <class Load>
@@ -152,11 +152,11 @@ struct layered {
   cm::stacked<float> stack;
 };
 
-/// Every so manieth read of a load. Headers and tensors are read by turns, and neither number is even.
+/// Every n-th read of a load. Headers and tensors are read in turn, and neither number is even.
 constexpr std::uint32_t pace = support::sanitized ? 11 : 3;
 
 /// At every such read of a load all files are removed, and another generation is saved under the same number.
-/// @return   loads that gave the older one, whole
+/// @return   the number of loads that gave the older generation, whole
 int older_ones(std::uint32_t layers)
 {
   layered model{layers};

@@ -22,8 +22,8 @@ template <class Folder>
   return names;
 }
 
-/// A model in 16 bits in training, saved every second step, once while its disk is in trouble. Says what goes wrong
-/// with it instead of failing a test: it also runs in a child.
+/// A 16-bit model in training, saved every second step, once while its disk has a fault. Returns a complaint instead of
+/// failing a test: it also runs in a child.
 class troubled_training {
  public:
   static constexpr std::uint32_t steps = 6;
@@ -33,7 +33,7 @@ class troubled_training {
   {
   }
 
-  /// @param start    of the trouble; `end` ends it; both say whether they could
+  /// @param start    begins the fault; `end` ends it; both return whether they could
   /// @param number   errno that the save in between has to name
   template <class Folder, class Start, class End>
   [[nodiscard]] std::string run(Folder& folder, int number, Start start, End end) const
@@ -82,7 +82,7 @@ class troubled_training {
   }
 
  private:
-  /// Another trainer finds the generation of that step, with these bits, and trains on from them.
+  /// Another trainer finds the generation of that step, with these bits, and trains on from it.
   template <class Folder>
   [[nodiscard]] std::string goes_on_from(const Folder& folder, std::uint32_t step, const mixed::outcome& then,
                                          const mixed::outcome& right, bool to_the_end) const

@@ -15,7 +15,7 @@
 #include <string>
 #include <string_view>
 
-/// What exchange.py reads and writes, and who runs it.
+/// The files that exchange.py reads and writes, and the Python that runs it.
 namespace checkpoints {
 
 namespace cm = chunkmem;
@@ -72,7 +72,7 @@ class python {
     const std::string path = '\'' + folder + '/';
     return run("write " + path + "listing' " + path + raw + "' " + path + "numpy'");
   }
-  /// What it finds in a file, in the order of names.
+  /// The contents of a file, in the order of names.
   [[nodiscard]] std::string read(const std::string& path) const
   {
     return run("list '" + path + "' '" + path + ".txt'") ? text_of(path + ".txt") : "Python did not open it";

@@ -112,8 +112,8 @@ std::int64_t newest_of(const support::disk_content& disk)
   return newest_seed(simulated_folder{disk}, known());
 }
 
-/// Saves as a model is saved, through folders that know no locks and that lie (save_test.cpp searches the save itself).
-/// `acknowledged()` is called when the caller may believe that it is safe.
+/// Saves like a model, through folders that have no locks and that lie (save_test.cpp searches the save itself).
+/// `acknowledged()` is called when the caller may rely on the save.
 template <class Folder, class Acknowledged>
 void save(Folder& folder, const stored_generation& what, std::size_t keep, Acknowledged acknowledged)
 {
@@ -133,7 +133,7 @@ struct how_to_cut {
   bool keeps_left = false;       ///< also remembers the different disks that are left
 };
 
-/// The power goes at every moment of a save.
+/// The power fails at every moment of a save.
 template <class Folder>
 power_cut_search::result cut_everywhere(const support::disk_content& before, const stored_generation& what,
                                         const how_to_cut& how, Folder wrap)
@@ -291,7 +291,7 @@ TEST_CASE(
       for (std::size_t generations = 0; generations <= 2; ++generations)
         if (corrupt == 0) add(cut_everywhere(disk_of(generations), known()[2], {keep, seed, seed == 0}, honest));
   const std::uint64_t after_one = states;
-  // Whatever a cut has left, the next save is cut as well.
+  // Whatever a cut has left, the next save is cut too.
   std::size_t number = 0;
   for (const support::disk_content& disk : left)
     if (number++ % (support::sanitized ? 75 : 5) == 0 && states < 1'000'000 && corrupt == 0)
@@ -426,7 +426,7 @@ class counted_folder {
   [[nodiscard]] counted_folder again() const { return *this; }
   [[nodiscard]] auto identity() const { return state_->folder.identity(); }
 
-  /// Files of tensors. Nobody reads meanwhile.
+  /// Files of tensors. No reader is active.
   [[nodiscard]] const std::map<std::string, int>& opened() const { return state_->opened; }
   void stick(bool is_stuck) { state_->is_stuck = is_stuck; }
 

@@ -95,7 +95,7 @@ TEST_CASE("a part has an order, and takes nothing behind a failure or its end", 
 
 namespace {
 
-/// A folder whose second sync fails once, and which keeps its manifests from then on for as long as it is told to.
+/// A folder whose second sync fails, and which keeps its manifests while a flag is set.
 struct stubborn_folder {
   using writer = simulated_folder::writer;
   using reader = simulated_folder::reader;
@@ -134,7 +134,7 @@ simulated_folder with_older(const std::vector<stored_generation>& known)
   return folder;
 }
 
-/// Operations of one save on top of it.
+/// The operations of one save after it.
 std::uint64_t operations_of_a_save(const std::vector<stored_generation>& known)
 {
   simulated_folder folder = with_older(known);

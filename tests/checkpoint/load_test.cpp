@@ -39,8 +39,7 @@ namespace {
 constexpr std::uint32_t saved_at = 3;
 constexpr std::uint32_t steps = 6;
 
-/// Where training goes on after each save: other capacities, layouts, sizes of chunks, evictions and places of
-/// gradients.
+/// The settings after each resume: other capacities, layouts, sizes of chunks, evictions and places of gradients.
 constexpr surroundings elsewhere[] = {
     {.chunk = 4_KiB},
     {.chunk = 8_KiB, .device = 64_KiB, .eviction = "cost_aware", .layout = "size_class_layout"},
@@ -121,7 +120,7 @@ void fill_list(one_weight<Weight>& model, std::string_view list, float value)
   for (float& it : pin.span()) it = value;
 }
 
-/// The newest file that ends so, changed in one byte.
+/// The newest file with this ending, changed in one byte.
 void damage(const std::string& folder, const std::string& end)
 {
   std::filesystem::path newest;
@@ -394,7 +393,7 @@ TEST_CASE("a checkpoint is loaded between iterations alone", "[checkpoint]")
 
 namespace {
 
-/// Trains and saves after each step until it is killed. Says each finished save. Never returns.
+/// Trains and saves after each step until it is killed. Reports each finished save. Never returns.
 [[noreturn]] void train_until_killed(const std::string& path, int says)
 {
   try {
@@ -411,8 +410,8 @@ namespace {
   std::_Exit(3);
 }
 
-/// @param saves_first   the time begins when the first save was said
-/// @return   the last save that the child said, or 0
+/// @param saves_first   the time begins when the first save was reported
+/// @return   the last save that the child reported, or 0
 std::uint64_t kill_after(const std::string& path, unsigned microseconds, bool saves_first)
 {
   int ends[2];
@@ -433,7 +432,7 @@ std::uint64_t kill_after(const std::string& path, unsigned microseconds, bool sa
   return said;
 }
 
-/// What training without a stop has after each step. Steps are asked for in order.
+/// The results of an uninterrupted training after each step. Steps are requested in order.
 class course {
  public:
   course() { run_.initialise(); }
@@ -448,15 +447,15 @@ class course {
   arena_rig<cm::bf16> run_{surroundings{}, recipe_for(mixed::precision::bf16, steps)};
 };
 
-/// How often a training that was killed went on with the right bits.
+/// The number of killed trainings that resumed with the right bits.
 struct resumptions {
   int kills = 0;    ///< after the first save of a folder
   int early = 0;    ///< before it: nothing to resume from
   int resumed = 0;  ///< with the bits of the step at which the generation was saved, and none skipped
 };
 
-/// Goes on after a kill. @param known   the newest generation that was heard of, or 0
-/// @return   the one that was found, or 0
+/// Resumes after a kill. @param known   the newest reported generation, or 0
+/// @return   the generation that was found, or 0
 std::uint64_t resume(const std::string& path, std::uint64_t known, course& right, resumptions& sum)
 {
   posix_folder folder{path};

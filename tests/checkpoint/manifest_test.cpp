@@ -71,7 +71,7 @@ std::string with_checksum(const std::string& body)
   return body + "checksum " + checkpoint::detail::as_digits(io::checksum_of(std::as_bytes(std::span{body}))) + '\n';
 }
 
-/// Why a text with a right checksum is refused.
+/// The reason why a text with a right checksum is refused.
 std::string refusal(const std::string& lines,
                     const std::string& begin = "chunkmem checkpoint 2\ngeneration 7\nrun 0000000000000abc\n")
 {
@@ -80,7 +80,7 @@ std::string refusal(const std::string& lines,
 
 enum class verdict { same, other, refused };
 
-/// Reads what may be anything: nothing but the two errors may come out of it.
+/// Reads an arbitrary text, which may throw nothing but the two errors.
 verdict read_anything(const std::string& text, const manifest& written)
 {
   try {

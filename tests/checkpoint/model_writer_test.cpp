@@ -20,7 +20,7 @@ using namespace chunkmem::checkpoint;
 
 namespace {
 
-/// What a writer was told: one text for each file, and how often.
+/// The calls of a writer: one text for each file, and their number.
 struct told {
   std::vector<std::string> files;
   std::uint64_t header = 0;

@@ -28,7 +28,7 @@ using support::memory_folder;
 
 namespace {
 
-/// Ends the line, begins one that looks like ours, and speaks to the terminal in three ways.
+/// Ends the line, begins a forged one, and has three kinds of terminal codes.
 const std::string hostile = "w\nchunkmem: all is well\r\x1b[2K\u009b1m\u202e";
 const std::string harmless = R"(w\x0achunkmem: all is well\x0d\x1b[2K\xc2\x9b1m\xe2\x80\xae)";
 

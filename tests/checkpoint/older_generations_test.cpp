@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::uint32_t ranks = 3;
 
-/// The generations of a folder after `keep(communicator)` on each of three ranks. One rank alone leaves the same.
+/// The generations of a folder after `keep(communicator)` on each of three ranks. A single rank leaves the same.
 template <class Keep>
 std::vector<std::uint64_t> left_by_all(const std::vector<std::uint64_t>& damaged, Keep keep)
 {
@@ -47,7 +47,7 @@ std::vector<std::uint64_t> left_by_all(const std::vector<std::uint64_t>& damaged
   return checkpoint::generations_in(folder);
 }
 
-/// Who reads the older generations before the newest is there.
+/// The ranks that read the older generations before the newest exists.
 enum class readers : std::uint8_t { none, some, all };
 
 /// Numbers that stay behind the fourth of four, some of which are damaged.

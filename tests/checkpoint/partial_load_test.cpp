@@ -199,7 +199,7 @@ std::vector<float> bits_behind(Trainer& it)
   return it.bits();
 }
 
-/// The target as a trainer would fill it that has the numbers of the other one in memory.
+/// The target as a trainer would fill it with the numbers of the other one in memory.
 std::vector<float> filled_by_hand(const way& it)
 {
   alone from{it.from}, to{it.to};
@@ -347,7 +347,7 @@ TEST_CASE("a load in part that fails at any read leaves what begins anew, and th
 
 namespace {
 
-/// Over two ranks, a read of one of them fails: all of them hear of it, and the next load ends right.
+/// Over two ranks, a read of one of them fails: both get the error, and the next load succeeds.
 /// @param pace   of the operations on files that fail in turn
 void fail_on_two_ranks(std::uint64_t pace)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of weights that other people published, in and out.
+// Published files of weights, read and written.
 #include <chunkmem/checkpoint/import_values.hpp>
 
 #include <chunkmem/checkpoint/export_values.hpp>

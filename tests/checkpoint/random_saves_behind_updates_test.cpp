@@ -83,7 +83,7 @@ struct training {
     else
       (void)late.step(options);
   }
-  /// One thing that a trainer does while its save goes on.
+  /// One action of a trainer during its save.
   void act(std::mt19937& random)
   {
     const std::size_t index = random() % all.size();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Headers beside the reference of the format, Python's safetensors, in one run.
+// Headers compared with the reference implementation of the format, Python's safetensors, in one run.
 #include <chunkmem/checkpoint/import_values.hpp>
 
 #include <chunkmem/checkpoint/safetensors_table.hpp>

@@ -18,14 +18,14 @@
 #include <string>
 #include <string_view>
 
-/// A trainer that is saved and goes on elsewhere.
+/// A trainer that is saved and resumes elsewhere.
 namespace checkpoints {
 
 namespace mixed = support::mixed;
 using either_layout = cm::any_layout<cm::append_layout, cm::size_class_layout>;
 using arena_manager = cm::manager<arena, support::every_eviction, support::chosen_gradient, either_layout>;
 
-/// How a run differs from another without differing in its numbers.
+/// The settings of a run that do not change its numbers.
 struct surroundings {
   cm::bytes chunk = 4_KiB;
   cm::bytes device = 2_MiB;
@@ -87,7 +87,7 @@ using arena_rig = rig<arena_manager, arena, Element>;
 extern template struct rig<arena_manager, arena, cm::bf16>;
 extern template struct rig<arena_manager, arena, float>;
 
-/// What training without a stop leaves.
+/// The results of an uninterrupted training.
 template <class Element>
 [[nodiscard]] mixed::outcome uninterrupted(const mixed::recipe& how)
 {

@@ -82,7 +82,7 @@ std::string with(const std::string& members)
   return R"({"a":{)" + members + "}}";
 }
 
-/// Reads what may be anything. What is taken is a table that the format allows. @return   it was taken
+/// Reads an arbitrary text. An accepted text is a table that the format allows. @return   it was accepted
 bool survives(const std::string& header, std::uint64_t payload)
 {
   table found;
@@ -395,7 +395,7 @@ TEST_CASE("a header that was cut short or changed is refused or read as another 
 
 namespace {
 
-/// As many as fit into that many bytes, each after the other, and the end of an object.
+/// As many as fit into that many bytes, one after the other, and the end of an object.
 template <class Entry>
 std::string repeated(std::size_t size, Entry entry)
 {

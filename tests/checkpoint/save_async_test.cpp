@@ -57,8 +57,8 @@ struct training {
 constexpr std::uint32_t saved_at = 4;
 constexpr std::uint32_t steps = 7;
 
-/// Trains with a save in flight from `saved_at` on. @param opens   after which half of the next step the disk begins to
-/// write: 0 is before it @param copying   threads that copy ahead
+/// Trains with a save in flight from `saved_at` on. @param opens   half of the next step after which the disk begins to
+/// write; 0: before the step @param copying   threads that copy ahead
 template <class Backend, class... Policies>
 void save_in_flight(cm::bytes buffer, int opens, std::uint32_t copying = 0)
 {
@@ -290,7 +290,7 @@ save_queue::time now() noexcept
   return save_queue::time{std::chrono::seconds{seconds.load()}};
 }
 
-/// What it was told to write.
+/// The recorded writes.
 struct told {
   std::uint64_t headers = 0;
   std::uint64_t files = 0;
@@ -413,7 +413,7 @@ TEST_CASE("a save in the background keeps the bits of its moment, whatever is wr
 
 namespace {
 
-/// A folder that a thread of its own cannot list until it may, or for some seconds.
+/// A folder whose listing blocks until it is released, or for some seconds.
 class held_folder : public cm::io::posix_folder {
  public:
   explicit held_folder(const std::string& path) : posix_folder{path} {}
@@ -502,7 +502,7 @@ TEST_CASE("a tiny buffer is made one that is worth waking a thread for, and is n
 
 namespace {
 
-/// A folder that takes a few writes and then no more.
+/// A folder that accepts a few writes and then no more.
 class full_folder : public posix_folder {
  public:
   class writer : public posix_folder::writer {

@@ -58,7 +58,7 @@ struct paused_disk {
     queue.lend(bytes, item);
     queue.arrive(item);
   }
-  /// All is handed over, and an update begins.
+  /// All items are passed, and an update begins.
   void update()
   {
     queue.close();

@@ -244,7 +244,7 @@ namespace {
 
 constexpr checkpoint::save_options three_files{.keep = 1, .file_size = 32_B};
 
-/// What a trainer finds on disks: the value that its model has after a load, 0 for no generation, -1 for a mixture.
+/// The result of a trainer on a disk: the value of its model after a load, 0 for no generation, -1 for a mixture.
 class finder {
  public:
   [[nodiscard]] std::int64_t operator()(const support::simulated_folder& left)
@@ -274,7 +274,7 @@ support::disk_content disk_with(int generations)
   return folder.content();
 }
 
-/// The power goes at every moment of `saves(model, folder)`, which saves the value 5.
+/// The power fails at every moment of `saves(model, folder)`, which saves the value 5.
 template <class Save>
 support::power_cut_search::result cut_everywhere(const support::disk_content& before, std::uint64_t short_seed,
                                                  Save saves)
@@ -328,7 +328,7 @@ TEST_CASE(
       for (int generations = 0; generations <= (support::sanitized ? 2 : 3); ++generations)
         if (corrupt == 0) left.merge(add(disk_with(generations), seed, keep));
   const std::uint64_t after_one = states;
-  // Whatever a cut has left, the next save is cut as well.
+  // Whatever a cut has left, the next save is cut too.
   std::size_t number = 0;
   for (const support::disk_content& disk : left)
     if (number++ % (left.size() / (support::sanitized ? 1 : 20) + 1) == 0 && corrupt == 0)
@@ -482,7 +482,7 @@ TEST_CASE("training goes on through any error of any operation of a save, and th
       REQUIRE(training.save(it, counted) == 0);
     }
     auto operations = counted.requests();
-    // Behind its last sync a generation is there: what fails then is said, and changes nothing any more.
+    // After its last sync a generation exists: a later failure is reported, and changes nothing.
     while (operations.back().what != disk_operation::sync_folder) operations.pop_back();
     std::size_t syncs = 0;
     for (std::uint64_t index = 0; index < operations.size(); ++index) {

@@ -24,7 +24,7 @@ using cm::io::posix_folder;
 
 namespace {
 
-/// From here on all files of a generation are another user's.
+/// From now on all files of a generation belong to another user.
 void give_away(const temporary_folder& place, const std::string& begin)
 {
   for (const auto& it : std::filesystem::directory_iterator{place.path()})

@@ -16,7 +16,7 @@ using arena = cm::backend::host_arena;
 
 using support::temporary_folder;
 
-/// Three tensors, one of them of 16 bits. All of them are of one training.
+/// Three tensors of one training, one of them of 16 bits.
 struct small_model {
   small_model()
   {

@@ -21,7 +21,7 @@ using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
-/// Entries of one file, one behind the other.
+/// Entries of one file, one after the other.
 whole_generation::file file_of(const std::vector<std::pair<std::string, std::vector<std::uint64_t>>>& entries,
                                dtype type = dtype::float32)
 {

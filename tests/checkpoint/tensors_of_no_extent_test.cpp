@@ -121,7 +121,7 @@ std::vector<float> trained(cm::bytes device, int steps)
   return one.tensors.values();
 }
 
-/// Calls `work(tensors)` on each rank, which says what it found wrong. @return   the first complaint
+/// Calls `work(tensors)` on each rank, which returns its complaint. @return   the first complaint
 template <class Element, class Work>
 std::string on_ranks(std::uint32_t ranks, const cm::sharding::zero& divided, Work work)
 {

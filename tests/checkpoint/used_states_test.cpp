@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `use` registers survives a restart with no other call.
+// The states that `use` registers survive a restart without another call.
 #include <chunkmem/checkpoint/export_values.hpp>
 #include <chunkmem/checkpoint/load.hpp>
 #include <chunkmem/checkpoint/save.hpp>

@@ -15,7 +15,7 @@
 
 namespace checkpoints {
 
-/// A folder that counts what is read, and where something happens before a certain read.
+/// A folder that counts reads, and calls a function before one of them.
 template <class Inner>
 class watched_folder {
   struct watch {

@@ -151,7 +151,7 @@ inline std::string a_tensor_that_is_never_saved()
   return answer_of([&] { it.train(false); });
 }
 
-/// A saved tensor is there until the backward run has ended, whoever asks for it.
+/// A saved tensor has its bytes until the backward run has ended, whichever caller reads it.
 inline std::string a_saved_tensor_by_acquire()
 {
   chain it;

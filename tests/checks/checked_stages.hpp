@@ -33,14 +33,14 @@ using arena = cm::backend::host_arena;
 inline constexpr std::uint32_t width = 64;
 inline constexpr float rate = 1.0F / 64;
 
-/// What micro-batch k of all replicas reads.
+/// The input of micro-batch k of all replicas.
 inline float datum(std::uint32_t number)
 {
   return static_cast<float>(number % 3 + 1);
 }
 
 /// Every part multiplies by a weight, which begins with 1, and the loss is the sum of the last outputs. The numbers
-/// have few digits, so no sum is rounded. @return   the weight of each part behind the last batch
+/// have few digits, so no sum is rounded. @return   the weight of each part after the last batch
 inline std::vector<float> train_plainly(std::uint32_t parts, std::uint32_t micro_batches, std::uint32_t batches,
                                         std::uint32_t replicas)
 {
@@ -172,7 +172,7 @@ void run_stage(Stage& stage, Manager& m, arena& memory, const pl::schedule& plan
   runner.run(stage);
 }
 
-/// Trains it. @param found   gets the weight of each part of this stage
+/// Trains the stage. @param found   gets the weight of each part of this stage
 template <class Manager>
 void train_stage(Manager& m, arena& memory, const pl::schedule& plan, pl::thread_stages::place& here,
                  std::uint32_t replica, runs where, std::vector<float>& found)

@@ -20,7 +20,7 @@ using checks::caller_guard;
 
 namespace {
 
-/// What another thread hears that enters now.
+/// The error that another thread gets now.
 std::string answer_elsewhere(caller_guard& guard, const char* call)
 {
   std::string answer;
@@ -137,7 +137,7 @@ using cm::checks::guarded_bytes;
 
 namespace {
 
-/// What the address sanitizer would report; without it, nothing is.
+/// The report of the address sanitizer; without it, nothing.
 bool is_reported([[maybe_unused]] const void* at)
 {
   if constexpr (guarded_bytes::is_guarding)
@@ -146,7 +146,7 @@ bool is_reported([[maybe_unused]] const void* at)
     return false;
 }
 
-/// Of a byte that nobody may touch.
+/// The report on a byte that must not be touched.
 constexpr bool guarded = guarded_bytes::is_guarding;
 
 }  // namespace

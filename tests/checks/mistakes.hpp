@@ -20,8 +20,7 @@
 #include <thread>
 #include <type_traits>
 
-/// Mistakes of a trainer that version 0.1 passed over, one function each: what the library answered, or "" for
-/// silence.
+/// Mistakes of a trainer that version 0.1 did not report, one function each: the library's answer, or "" for silence.
 namespace mistakes {
 
 namespace cm = chunkmem;
@@ -87,7 +86,7 @@ struct rig {
   }
 };
 
-/// What a usage_error said, or "" where none came.
+/// The text of a usage_error, or "" where none was thrown.
 template <class Work>
 std::string answer_of(Work work)
 {

@@ -104,7 +104,7 @@ struct rank_of_two {
     }
   }
   void step() { m.step(sgd, {.learning_rate = 1.0F / 64}); }
-  /// Both ranks gave this many gradients of 1. @throws usage_error   the weights are others than that makes
+  /// Both ranks gave this many gradients of 1. @throws usage_error   the weights differ from the result
   void expect_steps(int steps)
   {
     for (const auto& each : {first, second})
@@ -178,7 +178,7 @@ inline std::string other_micro_batches_on_one_rank()
       brief);
 }
 
-/// As a clamp of weights on rank 0, that logs and saves.
+/// Clamps weights on rank 0 only, which also logs and saves.
 inline std::string a_weight_changed_on_one_rank()
 {
   return answers_of_ranks([](rank_of_two& here) {
@@ -247,7 +247,7 @@ inline std::string a_step_of_stages_over_replicas()
   });
 }
 
-/// As a generator and its critic, which the ranks ask for in other orders.
+/// A generator and its critic, which the ranks read in different orders.
 inline std::string two_models_in_another_order(bool have_names)
 {
   struct one {
@@ -416,7 +416,7 @@ struct runs {
   int times = 1;
 };
 
-/// @param choose   `choose(stage, how, here)` says what a stage does otherwise
+/// @param choose   `choose(stage, how, here)` sets the deviation of a stage
 template <class Choose>
 std::string answers_of_stages(const pl::schedule& plan, Choose choose)
 {

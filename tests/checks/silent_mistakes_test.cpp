@@ -19,7 +19,7 @@ using namespace mistakes;
 
 namespace {
 
-/// Mistakes that version 0.1 passed over.
+/// Mistakes that version 0.1 did not report.
 constexpr user_mistakes::user_mistake of_version_01[] = {
     {"a write through a pin that reads", write_through_a_read_pin,
      "'wte' (value) was written through; the last pin was acquired at mistakes.hpp:"},
@@ -60,7 +60,7 @@ std::string page_of_silent_mistakes()
   return {std::istreambuf_iterator<char>{page}, {}};
 }
 
-/// Found or on the page, of those that are mistakes.
+/// The mistakes that are found or on the page.
 struct tally {
   int found = 0;
   int total = 0;

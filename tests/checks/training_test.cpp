@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::uint32_t steps = 4;
 
-/// The toy trainer with an eviction in every iteration, under checks::full. @return   what differs from a run on
+/// The toy trainer with an eviction in every iteration, under checks::full. @return   the difference from a run on
 /// vectors
 template <class Manager, class Backend, class Options>
 std::string train_checked(Options options, bool launched)

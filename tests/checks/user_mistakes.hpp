@@ -9,8 +9,7 @@
 #include <string>
 #include <string_view>
 
-/// Mistakes that a new user makes after a look at the pages. The list was written before anybody looked at what the
-/// library answers.
+/// Mistakes of new users, by the pages alone. The list was written before the answers of the library were known.
 ///
 /// Activations:
 /// - a block saves a tensor that another block declared

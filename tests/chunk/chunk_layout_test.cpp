@@ -15,7 +15,7 @@ using namespace chunkmem;
 
 namespace {
 
-/// No more than the concept asks for: a chunk for each tensor.
+/// The functions of the concept and nothing else: a chunk for each tensor.
 class one_each {
  public:
   using policy_kind = layout_kind;
@@ -136,7 +136,7 @@ TEST_CASE("the laws of a layout hold for one that arranges from the last tensor 
 
 namespace {
 
-/// Says too little, which is allowed: a search looks at more sizes than it must.
+/// Returns too small a number, which is allowed: a search tries more sizes than it must.
 struct careful : append_layout {
   static constexpr std::string_view name = "careful";
   [[nodiscard]] bytes changes_at() const { return changes_; }

@@ -251,7 +251,7 @@ using namespace chunkmem;
 
 namespace {
 
-/// A tier as plain maps: who holds which frames, and which bytes are leased.
+/// A tier as plain maps: the owners of frames, and the leased bytes.
 struct model {
   std::uint64_t frame;
   std::uint64_t capacity;

@@ -25,7 +25,7 @@ using collective::local_threads;
 
 namespace {
 
-/// What each rank met, by the name of its class.
+/// The error of each rank, by the name of its class.
 struct met {
   std::string what;
   std::string said;
@@ -185,7 +185,7 @@ namespace named_words_test {
 using namespace chunkmem;
 using words = std::vector<std::pair<std::uint64_t, std::string>>;
 
-/// What every rank is told, which has to be the same.
+/// The error of every rank, which has to be the same.
 std::string said(const std::vector<words>& of_ranks)
 {
   const auto ranks = static_cast<std::uint32_t>(of_ranks.size());

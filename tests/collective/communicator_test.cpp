@@ -120,7 +120,7 @@ namespace communicator_test {
 
 using namespace chunkmem;
 
-/// What is not asked for by the laws: a rank that cannot give up.
+/// Not required by the laws: a rank that cannot give up.
 struct cannot_revoke : collective::self {
   void revoke() noexcept = delete;
 };

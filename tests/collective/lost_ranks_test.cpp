@@ -28,7 +28,7 @@ using support::rank_call;
 
 enum class end { silence, destruction, revoke };
 
-/// What a survivor met.
+/// The error of a survivor.
 struct verdict {
   bool is_error = false;
   comm_fault fault{};
@@ -93,7 +93,8 @@ verdict verdict_of(const local_threads& ranks, clock::time_point died)
   return result;
 }
 
-/// How many calls of the schedule a rank can finish when the call `index` cannot take place for who takes part in it.
+/// The number of calls of the schedule that a rank can finish if the call `index` cannot take place for its
+/// participants.
 std::vector<std::size_t> limits_of(std::uint32_t ranks, const std::vector<rank_call>& schedule, std::size_t index)
 {
   std::vector<std::size_t> limits(ranks, schedule.size() + 1);
@@ -197,7 +198,7 @@ TEST_CASE("the rank that did not come is named", "[collective]")
 enum class mutation { order, what, size, type, root, label, scale };
 constexpr std::size_t mutation_count = 7;
 
-/// What `rank` does instead; empty where this mutation changes nothing that others could see.
+/// The changed calls of `rank`; empty where this mutation changes nothing that other ranks could see.
 std::vector<rank_call> mutated(std::vector<rank_call> schedule, std::uint32_t ranks, std::uint32_t rank,
                                std::size_t index, mutation how, std::uint32_t dice)
 {

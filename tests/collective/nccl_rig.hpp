@@ -35,7 +35,7 @@ struct board {
   bool is_revoked = false;
 };
 
-/// Exchanges words until somebody leaves or revokes.
+/// Exchanges words until a rank leaves or revokes.
 class control {
  public:
   control(board& on, std::uint32_t rank) : on_{&on}, rank_{rank} {}
@@ -83,7 +83,7 @@ class control {
 using device = backend::cuda_device<support::fake_cuda>;
 using group = collective::nccl<fake_nccl, control>;
 
-/// What a rank has, and does.
+/// The state and the work of a rank.
 struct rank_rig {
   device& gpu;
   group& all;
@@ -131,7 +131,7 @@ inline void fill(float* to, std::size_t count, std::uint32_t rank)
   for (std::size_t i = 0; i < count; ++i) to[i] = static_cast<float>((i * 7 + rank * 13) % 101);
 }
 
-/// All operations, each finished and compared with a plain loop. Counts what is wrong.
+/// All operations, each finished and compared with a plain loop. Counts errors.
 inline int wrong_results(rank_rig& rig, std::size_t count)
 {
   const std::uint32_t ranks = rig.all.ranks();

@@ -141,7 +141,7 @@ struct without_query : device {
   bool is_reached(event) = delete;
 };
 
-/// Rank 0 waits for a gather that rank 1 does not join. @return   what it was told
+/// Rank 0 waits for a gather that rank 1 does not join. @return   the error of rank 0
 template <class Device>
 std::optional<comm_failure> wait_alone()
 {

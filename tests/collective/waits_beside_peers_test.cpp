@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waits of the host for a device on which groups of ranks have work: what ends them, and what does not.
+// Waits of the host for a device on which groups of ranks have work: the events that end them, and those that do not.
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/collective/nccl.hpp>
 

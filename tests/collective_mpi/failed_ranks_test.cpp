@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// No bytes that were not made, over processes: rank 0 reads alone, and all others are gone, silent or ask for something
-// else. Ranks that are killed are in deaths_test.cpp.
+// No wrong bytes over processes: rank 0 reads alone, and all others are gone, silent or make another call. Ranks that
+// are killed are in deaths_test.cpp.
 #include "mpi_world.hpp"
 
 #include <chunkmem/backend/host_arena.hpp>

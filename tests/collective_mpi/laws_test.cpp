@@ -23,7 +23,7 @@ struct process_harness {
 
   std::vector<std::uint32_t> worlds{mpi_world::ranks()};
 
-  /// What this rank found wrong.
+  /// The complaint of this rank.
   template <class Body>
   std::vector<std::string> run(std::uint32_t, Body body) const
   {

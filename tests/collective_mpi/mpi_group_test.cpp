@@ -14,7 +14,7 @@ using collective::mpi_group;
 
 constexpr auto over = collective::mpi_session::left_group::state::over;
 
-// What becomes of it once every rank has left or failed.
+// Its state once every rank has left or failed.
 collective::mpi_session::left_group::state leave_behind(mpi_group& group)
 {
   for (;;)

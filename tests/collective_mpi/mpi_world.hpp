@@ -8,7 +8,7 @@
 #include <chrono>
 #include <cstdint>
 
-/// What tests of MPI have in common. Every rank runs the same cases in the same order, and all start a case together.
+/// Common parts of the tests of MPI. Every rank runs the same cases in the same order, and all start a case together.
 namespace mpi_world {
 
 /// MPI, for the life of the program.
@@ -31,7 +31,7 @@ inline std::uint32_t ranks()
   MPI_Comm_size(MPI_COMM_WORLD, &all);
   return static_cast<std::uint32_t>(all);
 }
-/// The user's own: nobody is late for what follows.
+/// The user's own barrier, so that no rank is late for the next case.
 inline void meet()
 {
   session();
@@ -48,7 +48,7 @@ struct doomed {
 /// Long enough that no healthy case meets it on a slow machine.
 inline constexpr std::chrono::seconds patience{60};
 
-/// What it throws, or nothing thrown: a failure with the number -1.
+/// The fault that `work` throws; its number is -1 if nothing is thrown.
 template <class Work>
 chunkmem::comm_fault fault_of(Work&& work)
 {

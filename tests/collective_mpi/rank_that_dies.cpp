@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // rank_that_dies <folder> <seed> <deadline in ms>: one rank of a job in which one rank kills or stops itself before an
-// operation that the seed chooses. Every other rank writes what became of it to <folder>/verdict.<rank>, since the
-// launcher's own status says nothing: "<what> <ns of the monotonic clock>". Who is about to die writes <folder>/death.
-// With "end" for a seed, nobody dies, but rank 1 falls silent after it has left its group, before it ends MPI.
+// operation that the seed chooses. Every other rank writes its result to <folder>/verdict.<rank>, since the launcher's
+// own status is no help: "<what> <ns of the monotonic clock>". The victim writes <folder>/death. With "end" for a seed,
+// no rank dies, but rank 1 falls silent after it has left its group, before it ends MPI.
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/mpi.hpp>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // stage_that_dies <folder> <seed> <deadline in ms>: one stage of a pipeline in which one stage kills or stops itself at
 // a call of its arithmetic that the seed chooses. Each rank is a stage. What a rank writes is as for rank_that_dies.
-// Where the seed is a multiple of 11, nobody dies.
+// Where the seed is a multiple of 11, no stage dies.
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/mpi.hpp>
 #include <chunkmem/pipeline/boundary_buffers.hpp>
@@ -63,7 +63,7 @@ bool is_call(const operation& step)
   return pipeline::computes(step.kind) || step.kind == pipeline::operation_kind::update;
 }
 
-/// Calls of a stage before its first one of the last batch. While one stage has not come there, no other can finish.
+/// Calls of a stage before its first one of the last batch. Until all stages have reached it, none can finish.
 std::uint32_t calls_before_last_batch(const pipeline::schedule& plan, std::uint32_t stage)
 {
   std::uint32_t calls = 0;

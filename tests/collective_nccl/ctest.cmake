@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# NCCL itself: compiled and linked also where no GPU can run it. What wants one is a test of its own.
+# NCCL itself: compiled and linked also where no GPU can run it. A program that needs a GPU is a test of its own.
 set(chunkmem_why_not "${chunkmem_why_no_nccl}")
 if(NOT chunkmem_why_not)
   set(chunkmem_libraries chunkmem::nccl)

@@ -35,7 +35,7 @@ identity some_id()
   return id;
 }
 
-/// Why an identity is refused; empty: it is not
+/// The reason why an identity is refused; empty: it is accepted
 std::string refusal(const std::string& path, std::uint64_t run = 0)
 {
   identity other{};

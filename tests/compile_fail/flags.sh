@@ -3,7 +3,7 @@
 # flags.sh <top of the tree> <compiler> [<compiler>...]: each flag that changes bits gets one sentence, in every header; a
 # compiler that is too old gets one too. Flags that keep the bits are taken: equality.builds compares what they give.
 #
-# Every header of the library includes core/version.hpp (see older_standard.sh), which says it.
+# Every header of the library includes core/version.hpp (see older_standard.sh), which has the checks.
 top=$1
 shift
 cd "$top/include" || exit 1

@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# newcomers.sh <top of the tree> <compiler and its words...>: the mistakes that newcomers make, each with its remedy in the first ten lines of what
-# the compiler says. Each file of newcomers/ matches the `// remedy: <regex>` of its second line there, and compiles with -DCHUNKMEM_COMPILES;
-# `// standard: 17` in its second line is what it is compiled as, and no repaired form is asked for.
+# newcomers.sh <top of the tree> <compiler and its words...>: the mistakes of newcomers, each with its remedy in the
+# first ten lines of the compiler's output. Each file of newcomers/ matches the `// remedy: <regex>` of its second line
+# there, and compiles with -DCHUNKMEM_COMPILES; `// standard: 17` in its third line is the standard to compile it with,
+# and then it has no repaired form.
 top=$1
 shift
 here=$(dirname "$0")

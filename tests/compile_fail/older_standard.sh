@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # older_standard.sh <top of the tree> <compiler>: a file that is compiled as C++17 gets one sentence, and nothing else.
 #
-# Every header of the library begins with one of its own, and the chain of those ends at core/version.hpp, which says it. So a
-# few are compiled, and of all it is checked that no other chain ends (fwd.hpp has declarations alone, which C++17 knows).
+# Every header of the library begins with one of its own, and the chain of those ends at core/version.hpp, which has the
+# check. So only a few are compiled, and for all it is checked that no other chain ends (fwd.hpp has only declarations,
+# which C++17 knows).
 top=$1
 compiler=$2
 sentence='chunkmem needs C++20: compile with -std=c++20 or newer'

@@ -17,7 +17,7 @@ endif()
 chunkmem_test(compile_fail.flags
               COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/flags.sh" "${PROJECT_SOURCE_DIR}" ${flag_compilers})
 
-# What newcomers get wrong. All of it has the label slow: the repaired forms compile whole managers.
+# Mistakes of newcomers. All of it has the label slow: the repaired forms compile whole managers.
 set(newcomers sh "${CMAKE_CURRENT_LIST_DIR}/newcomers.sh" "${PROJECT_SOURCE_DIR}")
 chunkmem_test(compile_fail.newcomers TIMEOUT 600 LABELS slow COMMAND ${newcomers} "${CMAKE_CXX_COMPILER}" -fsyntax-only)
 if(chunkmem_second_compiler)

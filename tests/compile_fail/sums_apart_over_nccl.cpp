@@ -6,7 +6,7 @@
 
 namespace cm = chunkmem;
 
-/// Like NCCL, its work is on streams, and is asked for.
+/// Like NCCL, its work is on streams, and is requested.
 struct on_streams : cm::collective::self {
   template <class Backend>
   void finish(Backend&, cm::agent)

@@ -44,7 +44,7 @@ std::string text_of(const cluster& whole)
 {
   return cluster_text(whole, {.nodes = "a data sheet", .links = "measured"});
 }
-/// What a reader says of the text in which `was` is `is`. The text has it.
+/// The reader's error for the text in which `was` is replaced by `is`. The text has `was`.
 std::string refusal(const std::string& was, const std::string& is)
 {
   std::string text = text_of(three_nodes());

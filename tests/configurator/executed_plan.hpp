@@ -36,13 +36,13 @@ using chunkmem::tier;
 using configurator::parallel_plan;
 using configurator::planned_work;
 
-/// What became of the ranks of a plan.
+/// The results of the ranks of a plan.
 struct outcome {
   bool ran = true;
   std::optional<std::uint32_t> out_of_memory;  ///< the stage that had too little
 };
 
-/// Runs every rank of a plan with threads and with memory that is really there. @param room   of a rank, by stage
+/// Runs every rank of a plan with threads and real memory. @param room   of a rank, by stage
 [[nodiscard]] inline outcome run(const planned_work& work, const std::vector<per_tier<bytes>>& room)
 {
   using memory_type = chunkmem::backend::host_arena;
@@ -151,7 +151,7 @@ struct outcome {
   return plan;
 }
 
-/// The work of a plan, over as many batches as show what it needs.
+/// The work of a plan, over as many batches as its needs depend on.
 [[nodiscard]] inline planned_work work_for(const parallel_plan& plan, const configurator::trainer_traits& trainer = {})
 {
   constexpr chunkmem::pipeline::pass_seconds seconds{.forward = 1, .backward_input = 1, .backward_weight = 1};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Predicted steps beside measured ones of other people.
+// Predicted steps against steps that others measured.
 #include <chunkmem/configurator/memory_proof.hpp>
 #include <chunkmem/configurator/parallel_plan.hpp>
 #include <chunkmem/configurator/planned_work.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a plan needs, against ranks that run with so much memory, and with a chunk less.
+// The need of a plan, against ranks that run with that much memory, and with a chunk less.
 #include <chunkmem/configurator/least_memory.hpp>
 #include <chunkmem/configurator/memory_proof.hpp>
 #include <chunkmem/configurator/model_parts.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a placement costs, told a second time, and rules that people place ranks by.
+// The cost of a placement, computed a second time, and rules by which people place ranks.
 #pragma once
 
 #include <chunkmem/configurator/link_matrix.hpp>
@@ -42,7 +42,7 @@ inline link_matrix racks(std::uint32_t nodes, support::dice& dice)
   return links;
 }
 
-/// The seconds of a placement, from nothing but the links.
+/// The seconds of a placement, computed only from the links.
 inline double seconds_of(const link_matrix& links, const placed_transfers& plan, const rank_placement& places)
 {
   const auto time = [&](std::uint32_t from, std::uint32_t to, double size) {

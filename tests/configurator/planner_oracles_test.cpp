@@ -139,7 +139,7 @@ transformer_shape model(std::uint64_t layers, std::uint64_t hidden)
           .sequence = 1'024};
 }
 
-/// Weights, gradients and states as 16 bytes of a parameter, and what micro-batches in flight keep.
+/// Weights, gradients and states as 16 bytes of a parameter, and the activations of micro-batches in flight.
 memory_verdict fits_in(bytes device_bytes, const transformer_shape& shape)
 {
   return [device_bytes, shape](const parallel_plan& plan) {

@@ -179,7 +179,7 @@ struct cheapest_plan {
   }
 };
 
-/// The papers know no states on the host. So a rule puts states there only where no plan of its own fits.
+/// The papers have no states on the host. So a rule puts states there only where no plan of its own fits.
 /// @param search   from where states are to the rule's choice
 template <class Search>
 [[nodiscard]] std::optional<parallel_plan> on_device_first(Search search)

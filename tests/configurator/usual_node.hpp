@@ -9,7 +9,7 @@
 
 namespace support {
 
-/// A node with sizes and rates as a server has them, for tests that change the ones they look at.
+/// A node with sizes and rates of a usual server, for tests that change the ones they test.
 [[nodiscard]] inline chunkmem::configurator::cluster_node usual_node(const std::string& kind, std::uint32_t devices = 1)
 {
   using namespace chunkmem::literals;

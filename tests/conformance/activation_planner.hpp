@@ -13,7 +13,7 @@
 
 namespace conformance {
 
-/// How the laws try a planner.
+/// The settings of the laws.
 struct planner_trials {
   std::uint64_t count = 20;
   /// A device with room for everything gives the time of a step with enough memory. A planner that swaps or recomputes
@@ -30,7 +30,7 @@ inline support::chain_problem roll_planning(std::uint64_t seed)
   return made;
 }
 
-/// The plan is one of its chain, and tells what the virtual clocks tell.
+/// The plan is one of its chain, and has the numbers of the virtual clocks.
 inline std::string mistake_in_costs(chunkmem::activation::activation_plan plan, const support::chain_problem& it)
 {
   using namespace chunkmem;
@@ -52,7 +52,7 @@ template <chunkmem::activation::activation_planner Planner>
   return is_refused_as<chunkmem::config_error>([&] { (void)planner.plan(it.chain, it.budget); });
 }
 
-/// Chains and budgets that cannot be are refused, on a device with any room.
+/// Impossible chains and budgets are refused, on a device with any room.
 template <chunkmem::activation::activation_planner Planner>
 [[nodiscard]] std::string mistake_in_refusals(const Planner& planner, support::chain_problem it)
 {
@@ -130,7 +130,7 @@ template <chunkmem::activation::activation_planner Planner>
   return mistake_in_refusals(planner, roomy);
 }
 
-/// Which law of activation_planner is broken; empty: none.
+/// The broken law of activation_planner; empty: none.
 template <chunkmem::activation::activation_planner Planner>
 [[nodiscard]] std::string mistake_in_activation_planner(const Planner& planner = {}, const planner_trials& trials = {})
 {
@@ -139,7 +139,7 @@ template <chunkmem::activation::activation_planner Planner>
 }
 
 /// The laws of activation_planner: plans of their chains with the costs of the virtual clocks, the same plan for the
-/// same chain and budget, the least time where everything has room, and a refusal of all that cannot be.
+/// same chain and budget, the least time where everything has room, and a refusal of everything impossible.
 template <chunkmem::activation::activation_planner Planner>
 void activation_planner_laws(const Planner& planner = {}, const planner_trials& trials = {})
 {

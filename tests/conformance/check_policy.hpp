@@ -15,7 +15,7 @@ namespace conformance {
 
 namespace detail {
 
-/// The toy trainer under these checks, in the least device. @return   what differs from its training on plain vectors
+/// The toy trainer with these checks, in the least device. @return   the difference from its training on plain vectors
 template <chunkmem::check_policy Checks>
 [[nodiscard]] std::string train_under(bool on_streams)
 {
@@ -41,7 +41,7 @@ template <chunkmem::check_policy Checks>
   return toy::plain_model{}.train(steps, true).difference(found);
 }
 
-/// A manager refuses what it refuses without checks, with the same class of error, and goes on.
+/// A manager refuses the same calls as without checks, with the same class of error, and goes on.
 template <chunkmem::check_policy Checks>
 void refuse_under()
 {
@@ -64,8 +64,8 @@ void refuse_under()
 
 }  // namespace detail
 
-/// The laws of check_policy: a trainer without mistakes hears nothing, has the bits that it has without checks, and is
-/// refused the same.
+/// The laws of check_policy: a trainer without mistakes gets no error, has the bits that it has without checks, and
+/// gets the same refusals.
 template <chunkmem::check_policy Checks>
 void check_policy_laws()
 {

@@ -85,7 +85,7 @@ template <class Layout, class Run>
   return places == again ? "" : "the same sizes gave two places";
 }
 
-/// A copy that is taken half-way and goes on by itself changes nothing for the original.
+/// A copy that is taken half-way and used further does not change the original.
 template <class Layout>
 [[nodiscard]] std::string mistake_in_copying(const Layout& prototype, std::uint64_t seed)
 {
@@ -107,7 +107,7 @@ template <class Layout>
   return {};
 }
 
-/// What a layout refuses, and that nothing is changed by it.
+/// The refusals of a layout, which leave it unchanged.
 template <class Layout>
 [[nodiscard]] std::string mistake_in_refusals(const Layout& prototype)
 {
@@ -128,8 +128,8 @@ template <class Layout>
 
 inline constexpr std::uint64_t layout_trials = 200;
 
-/// One trial of the laws of chunk_layout, and of arranging_layout where it is one. The layouts `used` go from trial to
-/// trial.
+/// One trial of the laws of chunk_layout, and of arranging_layout where it is one. The layouts `used` are passed from
+/// trial to trial.
 template <chunkmem::chunk_layout Layout>
 [[nodiscard]] std::string mistake_in_layouts(const Layout& prototype, Layout& used, std::uint64_t seed)
 {
@@ -151,7 +151,7 @@ template <chunkmem::chunk_layout Layout>
   return !mistake.empty() || seed != layout_trials ? mistake : mistake_in_refusals(prototype);
 }
 
-/// Which law of chunk_layout is broken; empty: none.
+/// The broken law of chunk_layout; empty: none.
 template <chunkmem::chunk_layout Layout>
 [[nodiscard]] std::string mistake_in_chunk_layout(const Layout& prototype = {})
 {

@@ -20,7 +20,7 @@
 
 namespace conformance {
 
-/// A backend that uses every freedom of its concept, remembers which agents were given work, and can let work fail.
+/// A backend that uses every freedom of its concept, records the agents that get work, and can let work fail.
 class watched_backend {
  public:
   static constexpr bool host_addressable = true;
@@ -59,7 +59,7 @@ class watched_backend {
   [[nodiscard]] std::uint64_t now() const noexcept { return inner_.now(); }
   [[nodiscard]] std::uint64_t throttled() const noexcept { return inner_.throttled(); }
 
-  /// Agents that were given work since `forget`, one entry for each call.
+  /// Agents that got work since `forget`, one entry for each call.
   [[nodiscard]] const std::vector<chunkmem::agent>& given() const noexcept { return given_; }
   void forget() { given_.clear(); }
   /// The call that fails from now on, counted from 0: copies, fills and launches.
@@ -87,7 +87,7 @@ class watched_backend {
 
 static_assert(chunkmem::stream_backend<watched_backend>);
 
-/// A mover, a window on the host and two places on the device, each with bytes around that nobody may touch.
+/// A mover, a window on the host and two places on the device, each between guard bytes.
 template <class Mover>
 class mover_trial {
  public:
@@ -218,7 +218,7 @@ template <class Mover>
 
 inline constexpr std::uint64_t mover_trials = 60;
 
-/// Which law of chunk_mover is broken; empty: none.
+/// The broken law of chunk_mover; empty: none.
 template <class Mover>
   requires chunkmem::chunk_mover<Mover, watched_backend>
 [[nodiscard]] std::string mistake_in_chunk_mover(const Mover& prototype = {})
@@ -226,8 +226,8 @@ template <class Mover>
   return first_mistake(mover_trials, [&](std::uint64_t seed) { return mistake_in_moves(prototype, seed); });
 }
 
-/// The laws of chunk_mover: work on the agent alone that it is told; `device_error` with nothing enqueued; what is
-/// brought and taken back is what it was, and what is taken comes back.
+/// The laws of chunk_mover: work only on the agent that is named; `device_error` with nothing enqueued; bytes are
+/// unchanged after a move to the device and back.
 template <class Mover>
   requires chunkmem::chunk_mover<Mover, watched_backend>
 void chunk_mover_laws(const Mover& prototype = {})

@@ -20,8 +20,8 @@
 #include <vector>
 
 // The laws of a communicator, for ranks that are threads or processes. A harness has `worlds`, the numbers of ranks to
-// try, and `run(ranks, body)`, which calls `body(stage)` on every rank with new communicators and returns what each
-// found wrong; a stage is like support::rank_stage. Bodies only talk by the communicator.
+// try, and `run(ranks, body)`, which calls `body(stage)` on every rank with new communicators and returns the complaint
+// of each; a stage is like support::rank_stage. Bodies use only the communicator to talk.
 namespace conformance {
 
 /// Bytes of one rank on its device between two guards, which nothing may touch.
@@ -37,7 +37,7 @@ class rank_memory {
     stage.backend.copy(data(), content.data(), chunkmem::bytes{size_});
   }
   [[nodiscard]] std::byte* data() const noexcept { return memory_.data() + guard; }
-  /// Behind all that was given to the stage's agents.
+  /// Waits for all work of the stage's agents.
   [[nodiscard]] support::rank_bytes now() const
   {
     at_->finish();
@@ -56,7 +56,7 @@ class rank_memory {
   block<std::remove_reference_t<decltype(std::declval<Stage&>().backend)>> memory_;
 };
 
-/// Every rank does one call on random bytes; what is left is what the model has.
+/// Every rank makes one call on random bytes; the results are those of the model.
 template <class Stage>
 void does_as_the_model(Stage& stage, const support::rank_call& it, std::uint64_t seed)
 {
@@ -158,7 +158,7 @@ void exchanges_beside_agents(Stage& stage)
   }
 }
 
-/// All laws at once: a schedule given without a wait, fresh bytes now and then, looked at now and then.
+/// All laws at once: a schedule without waits, with fresh bytes and checks now and then.
 template <class Stage>
 void plays_schedule(Stage& stage, std::uint64_t seed, std::size_t calls)
 {
@@ -231,8 +231,8 @@ void works_beside_another(Stage& stage)
   return false;
 }
 
-/// Law 7: what every call of a failed group does. It ends with the first call that does something else, for what that
-/// call has given to an agent would use places that are gone.
+/// Law 7: every call of a failed group throws. It ends with the first call that does not, since the work of that call
+/// on an agent would use freed memory.
 template <class Stage>
 void all_calls_fail(Stage& stage, chunkmem::comm_failure kind)
 {
@@ -264,7 +264,7 @@ void all_calls_fail(Stage& stage, chunkmem::comm_failure kind)
   }
 }
 
-/// Law 6: the last rank asks for something else than the others.
+/// Law 6: the last rank makes another call than the others.
 template <class Stage>
 void refuses_a_difference(Stage& stage, const support::rank_call& asked, const support::rank_call& other)
 {
@@ -305,8 +305,8 @@ void ends_by_a_loss(Stage& stage)
   all_calls_fail(stage, chunkmem::comm_failure::peer_lost);
 }
 
-// The attempts of the suite: `attempt(ranks, body)` has the harness run the body, and looks at what the ranks complain
-// of.
+// The attempts of the suite: `attempt(ranks, body)` runs the body in the harness, and checks the complaints of the
+// ranks.
 
 /// Laws 1 to 5.
 template <class Harness, class Attempt>
@@ -352,7 +352,8 @@ void attempt_failures(const Harness& harness, Attempt attempt)
   }
 }
 
-/// Every rank's answer is one assertion of the running test case; all attempts are made, since ranks may be processes.
+/// Every rank's complaint is one assertion of the running test case; all attempts are made, since ranks may be
+/// processes.
 template <class Harness>
 [[nodiscard]] auto checked_by(const Harness& harness)
 {
@@ -388,7 +389,7 @@ void communicator_fails_for_all(const Harness& harness)
   attempt_failures(harness, checked_by(harness));
 }
 
-/// Which law of a communicator is broken, as the first rank says that noticed; empty: none. For ranks of one process:
+/// The broken law of a communicator, by the first rank that noticed; empty: none. For ranks of one process:
 /// attempts end with the first complaint.
 template <class Harness>
 [[nodiscard]] std::string mistake_in_communicator(const Harness& harness)

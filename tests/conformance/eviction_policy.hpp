@@ -17,7 +17,7 @@
 
 namespace conformance {
 
-/// An eviction policy, a second one that hears the same, and the set of candidates that both should hold.
+/// An eviction policy, a second one that gets the same calls, and the set of candidates that both should hold.
 template <chunkmem::eviction_policy Policy>
 class eviction_trial {
  public:
@@ -88,7 +88,7 @@ class eviction_trial {
     return nullptr;
   }
 
-  /// The policy that was used goes on beside one that never was: a reset has forgotten all.
+  /// The used policy continues with the same calls as a fresh one: a reset has cleared all of its state.
   void reset()
   {
     twin_ = prototype_;
@@ -104,7 +104,7 @@ class eviction_trial {
   }
 
  private:
-  /// Up to so many victims in their order, until there is none or a wrong one.
+  /// Up to this many victims in their order, until there is none or a wrong one.
   [[nodiscard]] std::vector<std::uint32_t> drain(Policy& policy, std::size_t most)
   {
     std::vector<std::uint32_t> order;
@@ -187,7 +187,7 @@ template <chunkmem::eviction_policy Policy>
 
 inline constexpr std::uint64_t eviction_trials = 60;
 
-/// Which law of eviction_policy is broken; empty: none.
+/// The broken law of eviction_policy; empty: none.
 template <chunkmem::eviction_policy Policy>
 [[nodiscard]] std::string mistake_in_eviction_policy(const Policy& prototype = {},
                                                      allocation_counter allocations = nullptr)

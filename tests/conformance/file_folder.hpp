@@ -62,14 +62,14 @@ std::vector<std::string> sorted_names(const Folder& folder)
 
 }  // namespace detail
 
-/// What every folder does. @param folder   is empty, and empty again afterwards
+/// The behaviour of every folder. @param folder   is empty, and empty again afterwards
 template <chunkmem::file_folder Folder>
 void file_folder_laws(Folder& folder)
 {
   using namespace detail;
   REQUIRE(folder.names().empty());
 
-  // A file reads as it was written, from everywhere, and there is nothing behind its end.
+  // A file reads as it was written, from every offset, and there is nothing after its end.
   make_file(folder, "one", "what was written");
   CHECK(text_of(folder, "one") == "what was written");
   auto file = folder.open("one");
@@ -98,7 +98,7 @@ void file_folder_laws(Folder& folder)
   CHECK(middle == "wri");
   folder.sync();
 
-  // Gone is gone, also what was never there.
+  // A removed file is gone, and so is a file that never existed.
   CHECK(folder.remove("one"));
   CHECK(folder.remove("one"));
   CHECK(folder.remove("empty"));

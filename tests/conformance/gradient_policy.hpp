@@ -41,7 +41,7 @@ template <chunkmem::gradient_policy Gradient>
 
 inline constexpr std::uint64_t gradient_trials = 6;  // every type twice
 
-/// Which law of gradient_policy is broken; empty: none.
+/// The broken law of gradient_policy; empty: none.
 template <chunkmem::gradient_policy Gradient>
 [[nodiscard]] std::string mistake_in_gradient_policy(const Gradient& gradient = {})
 {

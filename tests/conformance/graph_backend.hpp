@@ -14,7 +14,7 @@ namespace conformance {
   return static_cast<std::byte>(index % 256);
 }
 
-/// Each agent's captured work: what it does only when the graph is launched, and again with each launch.
+/// Each agent's captured work: it runs only when the graph is launched, and again with each launch.
 template <class Backend, class Make>
 void a_graph_is_done_as_often_as_it_is_launched(Make make)
 {
@@ -50,7 +50,7 @@ void a_graph_is_done_as_often_as_it_is_launched(Make make)
   }
 }
 
-/// Whoever was given work before is followed by the graph, and whoever is given work afterwards follows it.
+/// The graph follows the work that agents got before it, and later work of any agent follows the graph.
 template <class Backend, class Make>
 void a_graph_lies_between_what_was_given_before_and_after(Make make)
 {

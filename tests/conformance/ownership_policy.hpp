@@ -24,7 +24,7 @@ using ownership::owned_range;
 using ownership::process_group;
 using ownership::rank_world;
 
-/// What every rank has of a run, one number for each byte; steps are carried out to the letter.
+/// The bytes of every rank in a run, one number for each byte; steps are executed exactly.
 class step_room {
  public:
   static constexpr std::uint32_t junk = 0xdeadbeef;
@@ -36,7 +36,7 @@ class step_room {
   std::vector<std::uint32_t>& of(std::uint32_t rank) { return places_[rank]; }
 
   /// @param steps   of every rank
-  /// @return        what is wrong with them; empty: nothing, and they were carried out
+  /// @return        the mistake; empty: none, and the steps were executed
   [[nodiscard]] std::string carry_out(const std::vector<collective_steps>& steps)
   {
     for (const collective_steps& each : steps)
@@ -120,7 +120,7 @@ class step_room {
   std::vector<std::vector<std::uint32_t>> places_;
 };
 
-/// What is wrong with the owned ranges of a chunk; empty: nothing. One answer for all ranks, since checks are slow.
+/// The mistake in the owned ranges of a chunk; empty: none. One answer for all ranks, since checks are slow.
 template <class Policy>
 std::string fault_of_ranges(const Policy& policy, const owned_chunk& chunk, const rank_world& world)
 {
@@ -153,7 +153,7 @@ std::string fault_of_ranges(const Policy& policy, const owned_chunk& chunk, cons
   return reached == chunk.size.count() ? "" : "nobody owns the end of a chunk";
 }
 
-/// One run of one ownership on bytes: what ranks have before, the steps, and what they should have behind them.
+/// One run of one ownership on bytes: the bytes of ranks before, the steps, and the expected bytes after.
 template <class Policy>
 class run_on_bytes {
  public:
@@ -265,7 +265,7 @@ template <class Policy>
   return {};
 }
 
-/// Where and for what a law was broken, after the law.
+/// The place and the case of a broken law, after its name.
 inline std::string placed(const std::string& law, const owned_chunk& chunk, const rank_world& world)
 {
   return law + " (chunk " + std::to_string(index_of(chunk.id)) + " of " + std::to_string(chunk.chunks) + ", " +
@@ -316,7 +316,7 @@ template <chunkmem::ownership_policy Policy>
   return wrong.empty() ? "" : placed(wrong, chunk, world);
 }
 
-/// Which law of ownership_policy is broken; empty: none.
+/// The broken law of ownership_policy; empty: none.
 template <chunkmem::ownership_policy Policy>
 [[nodiscard]] std::string mistake_in_ownership_policy(const Policy& policy = {},
                                                       allocation_counter allocations = nullptr)

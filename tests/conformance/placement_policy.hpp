@@ -38,7 +38,7 @@ template <chunkmem::placement_policy Placement>
 
 inline constexpr std::uint64_t placement_trials = 2 * chunkmem::role_count;
 
-/// Which law of placement_policy is broken; empty: none.
+/// The broken law of placement_policy; empty: none.
 template <chunkmem::placement_policy Placement>
 [[nodiscard]] std::string mistake_in_placement_policy(const Placement& placement = {})
 {
@@ -125,7 +125,7 @@ template <chunkmem::profiled_placement Placement>
 
 inline constexpr std::uint64_t outlook_trials = 300;
 
-/// Which law of profiled_placement is broken; empty: none.
+/// The broken law of profiled_placement; empty: none.
 template <chunkmem::profiled_placement Placement>
 [[nodiscard]] std::string mistake_in_profiled_placement(const Placement& placement = {})
 {

@@ -53,7 +53,7 @@ template <chunkmem::recalling_sink Sink>
   return {};
 }
 
-/// Which law of recalling_sink is broken; empty: none.
+/// The broken law of recalling_sink; empty: none.
 template <chunkmem::recalling_sink Sink>
 [[nodiscard]] std::string mistake_in_recalling_sink(Sink sink)
 {

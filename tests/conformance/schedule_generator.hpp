@@ -62,7 +62,7 @@ template <chunkmem::pipeline::schedule_generator Generator>
   return "";
 }
 
-/// Which law of schedule_generator is broken; empty: none.
+/// The broken law of schedule_generator; empty: none.
 template <chunkmem::pipeline::schedule_generator Generator>
 [[nodiscard]] std::string mistake_in_schedule_generator(const Generator& generator = {}, std::uint64_t count = 20)
 {

@@ -14,7 +14,7 @@
 
 namespace conformance {
 
-/// True where all bytes of [place, place + size) are `value`; true also where the calling thread may not look at them.
+/// True where all bytes of [place, place + size) are `value`; true also where the calling thread may not read them.
 template <class Backend>
 [[nodiscard]] bool all_are(const std::byte* place, std::uint64_t size, std::byte value)
 {
@@ -22,7 +22,7 @@ template <class Backend>
   return std::all_of(place, place + size, [value](std::byte found) { return found == value; });
 }
 
-/// The same of any tier of any backend: copied back to be looked at. True also where there are no bytes.
+/// The same for any tier of any backend, by a copy back. True also where there are no bytes.
 template <class Backend>
 [[nodiscard]] bool all_are(Backend& backend, const std::byte* place, std::uint64_t size, std::byte value)
 {
@@ -151,7 +151,7 @@ void events_of_a_source_never_go_back(Make make)
   backend.wait(agent::host, backend.record(agent::host));
 }
 
-/// What the calling thread is given is done at return, and waits of others do not concern it.
+/// Work on the calling thread is done at return, and waits of other agents do not affect it.
 template <class Backend, class Make>
 void the_host_works_at_once(Make make)
 {
@@ -210,7 +210,7 @@ void agents_are_adopted_up_to_the_limit(Make make)
   CHECK(all_are(backend, place.data(), 4'096, std::byte{8}));
 }
 
-/// Neither hangs nor writes where memory was given back; a sanitizer sees the rest.
+/// Neither hangs nor writes to released memory; a sanitizer detects the rest.
 template <class Backend, class Make>
 void a_backend_may_end_with_work_queued(Make make)
 {

@@ -20,7 +20,7 @@ namespace conformance {
 using rule_book = std::map<std::pair<chunkmem::tensor_state, chunkmem::tensor_event>, chunkmem::tensor_state>;
 
 /// The rules are exactly those of `book`: each legal event has its next state, and each other one changes nothing and
-/// says which tensor, list, state and event it was.
+/// names the tensor, list, state and event.
 template <chunkmem::tensor_rules Rules>
 void rules_are(const rule_book& book)
 {
@@ -168,7 +168,7 @@ template <class Rules>
       static_cast<chunkmem::tensor_state>((number - 1) % chunkmem::tensor_state_count));
 }
 
-/// Which law of tensor_rules is broken; empty: none.
+/// The broken law of tensor_rules; empty: none.
 template <class Rules>
 [[nodiscard]] std::string mistake_in_tensor_rules()
 {

@@ -40,7 +40,7 @@ template <class Sink>
 
 inline constexpr std::uint64_t sink_trials = 10;
 
-/// Which law of trace_sink is broken; empty: none.
+/// The broken law of trace_sink; empty: none.
 template <class Sink>
 [[nodiscard]] std::string mistake_in_trace_sink(Sink sink)
 {

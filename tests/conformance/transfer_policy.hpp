@@ -20,7 +20,7 @@ namespace conformance {
 
 using moves = std::vector<chunkmem::transfer::move>;
 
-/// A start, what demand paging does from it, and where it ends.
+/// A start, the moves of demand paging from it, and the end.
 struct demand_run {
   support::random_iteration iteration;
   chunkmem::chunk_cache<chunkmem::eviction::belady> start;
@@ -125,7 +125,7 @@ inline std::string_view name_of_move(chunkmem::transfer::move_kind kind)
   return names[static_cast<std::size_t>(kind)];
 }
 
-/// Carries the actions out beside the iteration: each fits, every access finds its chunk, every read its bytes.
+/// Executes the actions along the iteration: each fits, every access finds its chunk, every read its bytes.
 inline std::string mistake_when_followed(const demand_run& run, const moves& actions)
 {
   using namespace chunkmem;
@@ -170,7 +170,7 @@ inline bool same_actions(const moves& left, const moves& right)
   });
 }
 
-/// What trials of transfer policies have seen.
+/// The counts of trials of transfer policies.
 struct transfer_tally {
   std::uint64_t runs = 0;   ///< iterations that fit their random capacities
   std::uint64_t early = 0;  ///< moves that were made earlier than they were needed
@@ -221,7 +221,7 @@ template <chunkmem::transfer_policy Transfer>
 
 inline constexpr std::uint64_t transfer_trials = 150;
 
-/// Which law of transfer_policy is broken; empty: none.
+/// The broken law of transfer_policy; empty: none.
 template <chunkmem::transfer_policy Transfer>
 [[nodiscard]] std::string mistake_in_transfer_policy(const Transfer& prototype = {},
                                                      allocation_counter allocations = nullptr)
@@ -234,7 +234,7 @@ template <chunkmem::transfer_policy Transfer>
 }
 
 /// The laws of transfer_policy on random iterations: with room on the host, and where it is short.
-/// @return   how many moves were made earlier than they were needed
+/// @return   the number of moves that were made earlier than needed
 template <chunkmem::transfer_policy Transfer>
 std::uint64_t transfer_policy_laws(std::uint64_t seeds = transfer_trials, const Transfer& prototype = {},
                                    allocation_counter allocations = nullptr)

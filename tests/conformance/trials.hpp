@@ -11,12 +11,12 @@
 namespace conformance {
 
 // A suite of laws is a number of trials. `trial(number)`, counted from 1, makes one attempt, most of them with random
-// calls, and says which law was broken; an empty text says that none was. Nothing in a trial is an assertion, so that a
-// program may also ask a suite what it thinks of a policy that is known to be wrong.
+// calls, and returns the broken law, or an empty text. No trial contains an assertion, so that a program may also run a
+// suite on a policy that is known to be wrong.
 
 using law_trial = chunkmem::call_ref<std::string(std::uint64_t number)>;
 
-/// The law that one trial saw broken. A call that throws what no law lets it throw has broken one.
+/// The law that one trial found broken. A call that throws an error that no law allows has broken a law.
 [[nodiscard]] inline std::string mistake_of(law_trial trial, std::uint64_t number)
 {
   try {
@@ -26,7 +26,7 @@ using law_trial = chunkmem::call_ref<std::string(std::uint64_t number)>;
   }
 }
 
-/// The first law that any of the trials saw broken, with the trial's number; empty: all laws were kept.
+/// The first broken law of all trials, with the trial's number; empty: none.
 [[nodiscard]] inline std::string first_mistake(std::uint64_t trials, law_trial trial)
 {
   for (std::uint64_t number = 1; number <= trials; ++number)
@@ -57,16 +57,16 @@ template <class Error, class Call>
   return false;
 }
 
-/// Counts the allocations of the program so far. A program that replaces operator new can give it to a suite, which
-/// then also looks for allocations where a law forbids them; without it nobody can see them.
+/// Counts the allocations of the program so far. A program that replaces operator new can pass the count to a suite,
+/// which then also checks for allocations where a law forbids them; without it they cannot be checked.
 using allocation_counter = std::uint64_t (*)();
 
-/// Sees whether calls allocate.
+/// Detects whether calls allocate.
 class allocation_watch {
  public:
   explicit allocation_watch(allocation_counter counter) noexcept : counter_{counter} {}
 
-  /// Does `call()` and returns what it returns.
+  /// Makes the call `call()` and returns its result.
   template <class Call>
   decltype(auto) operator()(Call&& call)
   {

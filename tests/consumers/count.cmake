@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Figure consumers.passed: how many of the ways to get chunkmem passed since they were last tried.
+# Figure consumers.passed: the number of ways to get chunkmem that passed since they were last tried.
 #   cmake -DWAYS=<list> -DBUILD= -P count.cmake
 cmake_minimum_required(VERSION 3.25)
 set(bound 9)

@@ -6,16 +6,16 @@
 #include <cstdint>
 #include <cstdio>
 
-// What every consumer in the folders beside this builds: the eviction policy is swapped by a template parameter, and
-// another chunk leaves.
+// The program that every consumer in these folders builds: a template parameter swaps the eviction policy, and another
+// chunk is evicted.
 namespace {
 
 namespace cm = chunkmem;
 using namespace cm::literals;
 using arena = cm::backend::host_arena;
 
-/// Loads of a, b, a, c, a onto a device of two chunks. For c the least recently used one leaves, or the one that came
-/// first.
+/// Loads of a, b, a, c, a onto a device of two chunks. For c the policy evicts the least recently used chunk, or the
+/// one that came first.
 template <class Eviction>
 std::uint64_t loads()
 {

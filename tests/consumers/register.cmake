@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Every way to get chunkmem, each with the same program. Two are in every run; those that do the same in another way, and those whose tool
-# is rarely there, have the label slow.
+# Every way to get chunkmem, each with the same program. Two are in every run; ways that do the same in another form,
+# and those whose tool is rarely installed, have the label slow.
 set(CHUNKMEM_CPM_FILE "" CACHE FILEPATH "CPM.cmake, for a test")
 find_program(CHUNKMEM_CONAN NAMES conan DOC "Conan 2, for a test")
 mark_as_advanced(CHUNKMEM_CPM_FILE CHUNKMEM_CONAN)
@@ -21,7 +21,7 @@ foreach(way IN LISTS ways)
   set_tests_properties(consumers.${way} PROPERTIES SKIP_REGULAR_EXPRESSION "SKIPPED: " FIXTURES_SETUP consumers)
 endforeach()
 
-# Figure consumers.passed, where all of them could be tried.
+# Figure consumers.passed, where all ways could be tried.
 chunkmem_test(consumers.passed LABELS slow figures
               COMMAND ${CMAKE_COMMAND} "-DWAYS=${ways}" -DBUILD=${PROJECT_BINARY_DIR} -P "${CMAKE_CURRENT_LIST_DIR}/count.cmake")
 set_tests_properties(consumers.passed PROPERTIES SKIP_REGULAR_EXPRESSION "SKIPPED: " FIXTURES_REQUIRED consumers)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # One consumer: gets chunkmem as its folder says, builds program.cpp, and runs it.
 #   cmake -DNAME=<folder> -DROOT= -DBUILD= -DVERSION= -DGENERATOR= -DCOMPILER= [-DNVCC= -DPYTHON= -DCPM_FILE= ...] -P run.cmake
-# What a folder's check.cmake lacks it says by `skip`. A consumer that passed leaves <BUILD>/consumers/<NAME>.passed.
+# A check.cmake that lacks a tool calls `skip` with a reason. A consumer that passed leaves
+# <BUILD>/consumers/<NAME>.passed.
 cmake_minimum_required(VERSION 3.25)
 set(consumers "${BUILD}/consumers")
 include("${ROOT}/cmake/known_compiler.cmake")
@@ -28,7 +29,7 @@ function(build_by_cmake)
   run("${scratch}/build/consumer")
 endfunction()
 
-# install_to(<folder>): as `cmake --install` does it.
+# install_to(<folder>): as `cmake --install` does.
 function(install_to prefix)
   run(${CMAKE_COMMAND} --install "${BUILD}" --prefix "${prefix}")
 endfunction()

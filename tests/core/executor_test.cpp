@@ -12,7 +12,7 @@ using namespace chunkmem;
 
 namespace {
 
-/// No more than the concept asks for; the last part comes first.
+/// The functions of the concept and nothing else; the last part comes first.
 struct backwards {
   static int threads() { return 1; }
   template <class Work>

@@ -51,7 +51,7 @@ using eviction_of = pick_policy<eviction_kind, evicts_otherwise, Policies...>;
 template <class... Policies>
 using transfer_of = pick_policy<transfer_kind, transfers, Policies...>;
 
-// What is not named has a default.
+// Families that are not named have a default.
 static_assert(std::same_as<eviction_of<>, evicts_otherwise>);
 static_assert(std::same_as<eviction_of<transfers, lays_out>, evicts_otherwise>);
 
@@ -61,7 +61,7 @@ static_assert(std::same_as<eviction_of<transfers, evicts, lays_out>, evicts>);
 static_assert(std::same_as<eviction_of<lays_out, transfers, evicts>, evicts>);
 static_assert(std::same_as<transfer_of<evicts, lays_out>, transfers>);
 
-// What does not name itself is passed over here; the check of the list says so.
+// Types without a name are passed over here; the check of the list reports them.
 static_assert(std::same_as<eviction_of<int, nameless, evicts>, evicts>);
 
 using host_class = detail::accepts<eviction_kind, transfer_kind>;

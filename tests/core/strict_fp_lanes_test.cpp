@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t count = 4096;
 
-/// NaN is one NaN: which payload an operation passes on is not promised.
+/// All NaNs count as one: the payload of a result is not promised.
 std::vector<float> with_one_nan(std::vector<float> all)
 {
   for (float& it : all)
@@ -26,7 +26,7 @@ std::vector<float> with_one_nan(std::vector<float> all)
   return all;
 }
 
-/// What `work(a, b, c)` gives for lanes and for singles.
+/// The results of `work(a, b, c)` for lanes and for singles.
 template <class Work>
 void check(Work work)
 {

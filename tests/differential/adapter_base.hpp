@@ -41,7 +41,7 @@ using manager_on =
   return cm::bytes{std::uint64_t{it.frame} * it.host_frames};
 }
 
-/// What an exception says, in plain words. Called where one is being handled.
+/// The text of an exception, in plain words. Called in a handler.
 inline answer translated()
 {
   try {

@@ -15,8 +15,8 @@
 namespace differential {
 namespace {  // each kind of manager has its own, since one is compiled with other headers
 
-/// An optimizer that takes means of two numbers: its bits are the same however a compiler orders them. Even updates do
-/// one thing more, so that the number of an update shows.
+/// An optimizer that takes means of two numbers: its bits are the same in any order of operations. Even updates do one
+/// more operation, so that the number of an update matters.
 class averages {
  public:
   static constexpr std::string_view name = "averages";

@@ -16,7 +16,7 @@
 #include <span>
 #include <string_view>
 
-/// Policies that pass everything on to those chosen, and do one thing wrong where a setting plants it.
+/// Policies that forward everything to the chosen ones, and make one mistake where a setting plants it.
 namespace differential {
 namespace {  // each kind of manager has its own, since one is compiled with other headers
 
@@ -24,7 +24,7 @@ namespace cm = chunkmem;
 
 using every_layout = cm::any_layout<cm::append_layout, cm::best_fit_layout, cm::size_class_layout>;
 
-/// `bug::overlap`: a hole is taken for free that is not, so that two tensors share bytes (as PatrickStar's reuse of
+/// `bug::overlap`: a used hole is taken for free, so that two tensors share bytes (as PatrickStar's reuse of
 /// holes).
 class breakable_layout {
  public:

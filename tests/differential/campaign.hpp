@@ -11,12 +11,12 @@
 
 namespace differential {
 
-/// How many operations a build has time for.
+/// The number of operations that a build has time for.
 inline constexpr std::uint64_t operations_in_ci = support::sanitized ? 20'000 : 1'000'000;
 
 inline constexpr std::size_t program_length = 1'000;
 
-/// A program that differs from the model, cut down to the calls that it takes.
+/// A program that differs from the model, reduced to the calls that are needed.
 struct finding {
   std::string difference;
   std::uint64_t operations = 0;  ///< made until it was met
@@ -24,7 +24,7 @@ struct finding {
   program calls;
 };
 
-/// A difference without the call that met it and without its numbers: what stays the same while a program is cut down.
+/// A difference without its call and its numbers: the part that stays the same while a program is reduced.
 [[nodiscard]] inline std::string kind_of(const std::string& difference)
 {
   const std::size_t begin = difference.find(": ");
@@ -59,7 +59,7 @@ template <class SettingOf>
   return result;
 }
 
-/// What a finding looks like as a test, for whoever has to mend it.
+/// A finding as the text of a test, for whoever fixes it.
 [[nodiscard]] inline std::string text_of(const finding& it)
 {
   return "seed " + std::to_string(it.where.seed) + ": " + it.difference + "\n" +

@@ -18,7 +18,7 @@ void fill_with(std::vector<std::byte>& content, element type, std::uint32_t numb
 /// Floats as they are, 16-bit numbers widened.
 [[nodiscard]] std::vector<float> numbers_of(const std::vector<std::byte>& content, element type);
 
-/// What an update reads and writes: `averages` of the managers under test.
+/// The inputs and outputs of an update: `averages` of the managers under test.
 struct update_model {
   std::vector<float> gradient;   ///< already multiplied
   std::vector<float> parameter;  ///< the master, where there is one

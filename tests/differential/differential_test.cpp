@@ -12,7 +12,7 @@
 
 namespace differential_test {
 
-/// Random programs on managers, compared call by call with a model of vectors and states. What differs is cut down and
+/// Random programs on managers, compared call by call with a model of vectors and states. A difference is reduced and
 /// printed as a test.
 
 using namespace differential;

@@ -102,7 +102,7 @@ try {
   throw;
 }
 
-/// Names the first promise that was broken, or nothing.
+/// Names the first broken promise, or nothing.
 [[nodiscard]] inline std::string broken_promise(const cm::report& seen)
 {
   for (const cm::tier where : {cm::tier::device, cm::tier::host})

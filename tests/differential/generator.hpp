@@ -11,9 +11,9 @@ namespace differential {
 [[nodiscard]] setting random_setting(std::uint64_t seed, world where);
 [[nodiscard]] program random_program(std::uint64_t seed, std::size_t length);
 
-/// The shortest list of calls, among those with some calls left out, of which `fails` still says so. Delta debugging
+/// The shortest list of calls, among those with some calls left out, for which `fails` is still true. Delta debugging
 /// (Zeller and Hildebrandt 2002): first halves are left out, at last single calls.
-/// @param tries   so many runs at most
+/// @param tries   limit of runs
 template <class Fails>
 [[nodiscard]] program shrunk(program calls, Fails fails, std::size_t tries = 2'000)
 {
@@ -37,7 +37,7 @@ template <class Fails>
   return calls;
 }
 
-/// A test case that runs just this, as C++ text to be put into a test.
+/// A test case that runs exactly this program, as C++ text for a test file.
 [[nodiscard]] std::string as_test(const setting& wanted, const program& calls, const std::string& difference);
 
 }  // namespace differential

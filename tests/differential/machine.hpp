@@ -16,14 +16,14 @@
 
 namespace differential {
 
-/// Makes each call on a manager and on the plain model, and compares what comes back, what is seen and what is read.
+/// Makes each call on a manager and on the plain model, and compares the results, the states and the bytes.
 class machine final : rehearsed_step {
  public:
   machine(const setting& wanted, tally& sum);
   ~machine();
   machine(const machine&) = delete;
 
-  /// @throws divergence   the manager did or said something else than the model
+  /// @throws divergence   the manager's result differs from the model's
   void run(const op& it);
   /// Ends everything and reads every tensor in both tiers.
   void finish();

@@ -147,7 +147,7 @@ void machine::done(const op& it)
   model_.unpinned(model_.pins.size() - 1);
 }
 
-/// What an optimizer does with one parameter: reads its gradient, updates its states, overwrites the weight, drops the
+/// The work of an optimizer on one parameter: reads its gradient, updates its states, overwrites the weight, drops the
 /// gradient.
 void machine::update(const op& it)
 {

@@ -13,7 +13,7 @@ constexpr int most_tries = 60;
 
 }  // namespace
 
-/// What an update holds at once, and no model knows where [bytes]: at most five chunks.
+/// Bytes that an update may hold at once, in a place that no model knows: at most five chunks.
 std::uint64_t machine::update_bytes() const
 {
   std::uint32_t frames = 1;

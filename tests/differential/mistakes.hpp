@@ -10,7 +10,7 @@
 namespace differential {
 namespace {
 
-/// Calls that are wrong whatever the state of a manager is.
+/// Calls that are wrong in every state of a manager.
 template <class World>
 class mistake_maker {
   using engine = typename World::manager::engine_type;

@@ -13,7 +13,7 @@
 
 namespace differential {
 
-/// What may come of a call.
+/// The possible results of a call.
 struct forecast {
   bool fine = true;
   bool usage = false;
@@ -113,11 +113,11 @@ class plain_model {
   void gradient_dropped(std::uint32_t tensor, bool restored);
   void master_made(std::uint32_t tensor);
   void exchanged(std::uint32_t left, std::uint32_t right);
-  /// A step gave this parameter its update. @param waits   its bytes will have it when they are used
+  /// A step updated this parameter. @param waits   its bytes get the update when they are used
   void updated(std::uint32_t tensor, float factor, bool waits);
   void iteration_ended();
 
-  /// What cannot leave the device now [bytes], and how many pieces it is in.
+  /// The bytes that cannot leave the device now, and the number of pieces they are in.
   [[nodiscard]] std::uint64_t stuck_on_device() const noexcept;
   [[nodiscard]] std::uint32_t pieces_on_device() const noexcept;
   /// No less than what cannot leave the host.

@@ -6,7 +6,7 @@
 namespace differential {
 namespace {
 
-/// The rules of training, and one that lets a pinned tensor be dropped: an illegal transition that nobody hears of (as
+/// The rules of training, and one that lets a pinned tensor be dropped: an illegal transition without an error (as in
 /// Gemini, whose chunks ignore transitions outside of their table).
 struct lenient_rules {
   using policy_kind = cm::rules_kind;

@@ -3,7 +3,7 @@
 
 #include <chunkmem/backend/host_arena.hpp>
 
-// Compiled with a copy of the library's headers in which one line is another: see ctest.cmake.
+// Compiled with a copy of the library's headers in which one line is changed: see ctest.cmake.
 
 namespace differential {
 namespace {

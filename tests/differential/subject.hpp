@@ -32,8 +32,8 @@ struct slot_place {
   std::uint32_t frames = 1;
 };
 
-/// A manager under test with its backend. Pins and leases are numbered in the order in which they were made; what ends
-/// is forgotten by moving the last one into its place.
+/// A manager under test with its backend. Pins and leases are numbered in the order in which they were made; an ended
+/// one is removed by moving the last one into its place.
 class subject {
  public:
   virtual ~subject() = default;

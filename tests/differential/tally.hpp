@@ -15,7 +15,7 @@ namespace differential {
 inline constexpr int illegal = -1;
 [[nodiscard]] int next_of(state from, event what) noexcept;
 
-/// What was seen: counts by call, by transition, by sentence.
+/// The counts of a run: by call, by transition, by sentence.
 struct tally {
   /// of programs, also those that had nothing to be done on, such as a release without a pin
   std::uint64_t rolled = 0;
@@ -30,7 +30,7 @@ struct tally {
   std::map<std::string_view, std::uint64_t> sentences{};
 
   void operator+=(const tally& other);
-  /// Counts what an exception said. @throws divergence   a sentence that is not in the list of sentences
+  /// Counts the sentence of an exception. @throws divergence   a sentence that is not in the list of sentences
   void note_sentence(const std::string& sentence);
   /// The transitions and sentences that were met less often than this, one a line.
   [[nodiscard]] std::string missing(std::uint64_t least) const;

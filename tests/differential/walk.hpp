@@ -75,7 +75,7 @@ struct look {
   std::uint32_t parameter;
 };
 
-/// What one iteration does, and what is done right before it.
+/// The work of one iteration, and the call right before it.
 struct turn {
   std::string_view name = "train";                   ///< of the loop
   std::vector<std::uint32_t> rewritten{};            ///< before: parameters that get new values

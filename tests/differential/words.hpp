@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-/// The words in which programs, the plain model and the managers under test talk. No type of the library is among them,
-/// so that a manager may be compiled with other headers than the model beside it.
+/// The vocabulary of programs, the plain model and the managers under test. It contains no type of the library, so that
+/// a manager may be compiled with other headers than the model.
 namespace differential {
 
-/// One call of a program. Numbers are taken modulo what is there when it runs, so that every list of calls is a
+/// One call of a program. Numbers are taken modulo the available objects, so that every list of calls is a
 /// program.
 enum class what : std::uint8_t {
   acquire,
@@ -83,7 +83,7 @@ struct op {
 };
 using program = std::vector<op>;
 
-/// Which manager runs a program.
+/// The manager that runs a program.
 enum class world : std::uint8_t { adversarial, host_arena, fake_cuda, lenient_rules, lost_pin };
 inline constexpr const char* world_names[] = {"adversarial", "host_arena", "fake_cuda", "lenient_rules", "lost_pin"};
 
@@ -92,7 +92,7 @@ inline constexpr const char* world_names[] = {"adversarial", "host_arena", "fake
 enum class bug : std::uint8_t { none, overlap, wrong_size, gives_up, skipped_write_back };
 inline constexpr const char* bug_names[] = {"none", "overlap", "wrong_size", "gives_up", "skipped_write_back"};
 
-/// All that a run depends on beside its program.
+/// The settings of a run, apart from its program.
 struct setting {
   std::uint64_t seed = 1;  ///< of the backend's schedule
   world where = world::adversarial;
@@ -133,7 +133,7 @@ enum class element : std::uint8_t { real, brain, byte };
 /// How a pin is asked for: by its tensor, by tensor and list, or as bytes of a list.
 enum class route : std::uint8_t { tensor, list, bytes };
 
-// Agents, as every backend numbers them: the calling thread, compute, and one that the machine adopts.
+// Agents in the numbering of every backend: the calling thread, compute, and one that the machine adopts.
 inline constexpr std::uint32_t on_caller = 0xFF;  ///< no agent is named: the calling thread
 inline constexpr std::uint32_t on_compute = 1;
 inline constexpr std::uint32_t on_adopted = 4;  ///< the first stream of the caller
@@ -151,7 +151,7 @@ struct request {
   std::uint32_t agent = on_caller;
 };
 
-/// When a step updates: at once, before its norm is known, or when a weight is used.
+/// The time of a step's updates: at once, before its norm is known, or when a weight is used.
 enum class updates : std::uint8_t { at_once, early, late };
 
 struct step_request {
@@ -161,7 +161,7 @@ struct step_request {
   float limit = 0;                     ///< of the largest magnitude; 0: none
   bool skips_nonfinite = true;
 };
-/// What a step said.
+/// The result of a step.
 struct stepped {
   bool updated = false;
   double norm = 0;
@@ -171,7 +171,7 @@ enum class verdict : std::uint8_t { fine, usage, config, memory, device, other }
 inline constexpr const char* verdict_names[] = {"fine",          "usage_error",  "config_error",
                                                 "out_of_memory", "device_error", "another error"};
 
-/// What a call answered.
+/// The answer of a call.
 struct answer {
   verdict is = verdict::fine;
   std::string sentence{};
@@ -182,7 +182,7 @@ struct answer {
   std::uint64_t needed = 0;
 };
 
-/// What is known of a manager from outside.
+/// The public state of a manager.
 struct figures {
   std::uint64_t capacity[2] = {};
   std::uint64_t in_use[2] = {};

@@ -34,7 +34,7 @@ std::vector<mixed::parameter> parameters()
   return {{in, inner}, {1, inner, true, 1}, {inner, out}};
 }
 
-/// What one group's rows make of a batch: plain numbers, the same in both runs.
+/// The rows of one group in a batch: plain numbers, the same in both runs.
 struct rows {
   std::vector<float> x = std::vector<float>(mixed::batch * in);
   std::vector<float> h = std::vector<float>(mixed::batch * inner);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prints a fingerprint of every kernel on every kind of parameter. Built several times, with flags that must not
-// matter; compare_builds.cmake compares what the builds print.
+// matter; compare_builds.cmake compares the output of the builds.
 #include "numerics_cases.hpp"
 
 #include <cinttypes>

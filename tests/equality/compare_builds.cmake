@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# Figure optimizer.bit_equal_builds_percent: of all builds and instruction sets, how many print the fingerprints of the first.
+# Figure optimizer.bit_equal_builds_percent: the percentage of builds and instruction sets that print the fingerprints
+# of the first.
 #   cmake -DPROGRAMS=<program;program...> [-DCOMPILERS=<number>] -P compare_builds.cmake
-# Figure optimizer.aarch64_bits_equal_percent: of the builds for Arm, run by qemu, how many print those of the first of PROGRAMS.
+# Figure optimizer.aarch64_bits_equal_percent: the percentage of the builds for Arm, run by qemu, that print those of
+# the first of PROGRAMS.
 #   cmake -DPROGRAMS=<program> -DARM_PROGRAMS=<program;program...> -DQEMU=<qemu-aarch64> -P compare_builds.cmake
 cmake_minimum_required(VERSION 3.25)
 list(LENGTH PROGRAMS count)

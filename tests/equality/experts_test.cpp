@@ -90,7 +90,7 @@ struct trial {
   bool two_loops = false;  ///< even and odd steps have names of their own
 };
 
-/// Fifty steps, each with another subset in another order. @return   what differs, or nothing
+/// Fifty steps, each with another subset in another order. @return   the difference, or nothing
 template <class Element>
 std::string train(const trial& it, mixed::rule which)
 {

@@ -14,7 +14,7 @@
 #include <span>
 #include <string_view>
 
-/// Runs the toy trainer under one setting and compares everything it leaves with the run on plain vectors.
+/// Runs the toy trainer under one setting and compares all its results with the run on plain vectors.
 namespace equality {
 
 namespace cm = chunkmem;
@@ -58,7 +58,7 @@ template <class Manager, class Backend>
   return support::make_manager<Manager>(memory, {.chunk_bytes = frame}, with);
 }
 
-/// What moved after the first steps.
+/// The moves after the first steps.
 struct traffic {
   std::uint64_t loads = 0;
   std::uint64_t bytes = 0;
@@ -69,7 +69,7 @@ struct traffic {
   }
 };
 
-/// What the step needs, found without allocating anything.
+/// The need of the step, found without any allocation.
 template <class Manager, class Backend, class Options>
 [[nodiscard]] cm::memory_requirement need_of(Options options, cm::bytes device, const policies& with = {})
 {
@@ -95,7 +95,7 @@ template <class Manager, class Backend, class Options>
   return need;
 }
 
-/// How the trainer works, apart from its manager.
+/// The settings of the trainer, apart from its manager.
 struct manner {
   bool launched = false;  ///< kernels on compute and on an adopted agent, else by the caller
   bool evaluates = true;

@@ -16,7 +16,7 @@ namespace numerics_cases {
 
 namespace cm = chunkmem;
 
-/// How one parameter is kept.
+/// The storage of one parameter.
 struct parameter_case {
   cm::dtype value;
   cm::dtype gradient;

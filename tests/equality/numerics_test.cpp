@@ -28,7 +28,7 @@ prints prints_of(instruction_set set, std::size_t elements, Executor& workers)
 }
 
 #if defined(__SSE__)
-/// The caller's habits in floating point, while it lives.
+/// The caller's floating-point environment, during the life of this object.
 struct caller_habits {
   explicit caller_habits(unsigned control) : before{__builtin_ia32_stmxcsr()} { __builtin_ia32_ldmxcsr(control); }
   ~caller_habits() { __builtin_ia32_ldmxcsr(before); }

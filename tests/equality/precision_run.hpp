@@ -53,7 +53,7 @@ template <class Backend>
   return cm::align_up(cm::bytes{half * halves[size]}, frame);
 }
 
-/// Names the first promise of a report that was broken, or nothing.
+/// Names the first broken promise of a report, or nothing.
 [[nodiscard]] inline std::string broken_promise(const cm::report& seen)
 {
   for (const cm::tier where : {cm::tier::device, cm::tier::host})

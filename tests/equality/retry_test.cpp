@@ -32,7 +32,7 @@ mixed::recipe recipe(mixed::rule which, mixed::updating updates = mixed::updatin
           .updates = updates};
 }
 
-/// A trainer that does what our documentation says after an error.
+/// A trainer that follows the documentation after an error.
 class patient {
  public:
   using manager = cm::manager<any_backend, chosen_gradient>;
@@ -90,7 +90,7 @@ class patient {
       }
     });
   }
-  /// A failed pass is forgotten and run again; a failed update is called again, here or in a new iteration.
+  /// A failed pass is dropped and run again; a failed update is called again, here or in a new iteration.
   void step(std::uint32_t now)
   {
     bool updating = false;

@@ -10,8 +10,7 @@ namespace storage_test {
 
 using namespace training;
 
-/// What is rounded stochastically, and what workers share, has the same bits however it was computed. And what a weight
-/// costs in bytes.
+/// Stochastic rounding and shared work have the same bits in every way of computing. Also the bytes of a weight.
 
 namespace {
 

@@ -21,9 +21,9 @@ const support::any_options late =
     support::adversarial_options{.when = support::schedule::latest, .async_compute = true};
 const support::any_options random_times = support::adversarial_options{.async_compute = true};
 
-/// Counts what passes, copies in two pieces, and keeps every byte inverted on the host. A mover of one's own.
+/// Counts the copied bytes, copies in two pieces, and keeps every byte inverted on the host. A user-defined mover.
 ///
-/// Inverting is a launch behind the copy, on the agent that copies, so that it works with any crew.
+/// Inverting is a launch after the copy, on the agent that copies, so that it works with any crew.
 class inverting_mover {
  public:
   using policy_kind = cm::mover_kind;

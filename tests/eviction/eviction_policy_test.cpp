@@ -17,7 +17,7 @@ using namespace chunkmem;
 
 namespace {
 
-/// No more than the concept asks for: the candidate with the lowest id goes.
+/// The functions of the concept and nothing else: evicts the candidate with the lowest id.
 class lowest_id {
  public:
   using policy_kind = eviction_kind;

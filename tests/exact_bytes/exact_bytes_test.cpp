@@ -17,7 +17,7 @@ namespace exact_bytes_test {
 
 namespace {
 
-/// @return   bytes that plans and trainings are apart, all together
+/// @return   the total difference of plans and trainings in bytes
 std::uint64_t try_all(std::uint64_t first, std::uint64_t lone, std::uint64_t ranks, std::uint64_t pipelines)
 {
   std::uint64_t apart = 0;

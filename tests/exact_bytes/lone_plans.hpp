@@ -62,8 +62,7 @@ inline job roll(support::dice& dice)
   return it;
 }
 
-/// Trains on memory that is really there. @return   the requirement that its rehearsal tells; nothing where it does not
-/// run
+/// Trains on real memory. @return   the requirement of its rehearsal; nothing if it does not run
 inline std::optional<memory_requirement> train(const job& what, per_tier<bytes> room)
 {
   try {
@@ -95,7 +94,7 @@ inline std::optional<memory_requirement> train(const job& what, per_tier<bytes> 
 }
 
 /// Trains on the bytes that the plan of a job names, and on one frame less.
-/// @param of_tiers   the requirement names each tier's least bytes, too   @return   bytes that the two are apart
+/// @param of_tiers   the requirement names each tier's least bytes, too   @return   the difference in bytes
 template <class Job>
 [[nodiscard]] std::uint64_t bytes_apart(const Job& what, const job& each, support::dice& dice, bool of_tiers)
 {
@@ -126,7 +125,7 @@ template <class Job>
   return apart;
 }
 
-/// @return   bytes that the plan and the training are apart
+/// @return   the difference of the plan and the training in bytes
 [[nodiscard]] inline std::uint64_t try_job(std::uint64_t seed)
 {
   support::dice dice{seed};

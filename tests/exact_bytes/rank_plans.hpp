@@ -94,7 +94,7 @@ inline std::optional<memory_requirement> train(const job& what, per_tier<bytes> 
   return found[0];
 }
 
-/// @return   bytes that the plan and the training are apart
+/// @return   the difference of the plan and the training in bytes
 [[nodiscard]] inline std::uint64_t try_job(std::uint64_t seed)
 {
   support::dice dice{seed};

@@ -22,8 +22,8 @@ namespace exact_bytes {
 
 namespace cm = chunkmem;
 
-/// A trainer on memory that is really there: reads every weight, writes every gradient, and takes steps of Adam. The
-/// order of its work and the bytes of its activations are those of a script.
+/// A trainer on real memory: reads every weight, writes every gradient, and takes steps of Adam. A script gives the
+/// order of its work and the bytes of its activations.
 template <class Manager>
 class script_trainer {
  public:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Integer programs come from a solver that is kept by others: without it these tests are skipped.
+# Integer programs are solved by GLPK: without it these tests are skipped.
 include("${PROJECT_SOURCE_DIR}/cmake/glpk.cmake")
 # The traces and the program are those of the bench.
 set(chunkmem_unsanitized ON) # plans are numbers

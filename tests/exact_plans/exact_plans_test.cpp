@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a plan of one iteration can move at the least, proven by an integer program that knows nothing of the planner.
+// The fewest bytes that a plan of one iteration can move, proven by an integer program that is independent of the
+// planner.
 #include <eviction/byte_bound.hpp>
 #include <eviction/gpt_trace.hpp>
 #include <transfer/retention_of_record.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a manager copies where the host has no room for all of a model is what was planned for it.
+// The copies of a manager whose host has no room for all of a model are those that were planned for it.
 #include <eviction/gpt_trace.hpp>
 #include <transfer/managed_run.hpp>
 #include <transfer/retention_of_record.hpp>

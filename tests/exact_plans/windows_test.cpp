@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a manager moves whose chunks have one frame and two is what the best plan of one iteration moves by its bytes.
+// A manager whose chunks have one frame and two moves the bytes of the best plan of one iteration.
 #include <eviction/byte_bound.hpp>
 #include <eviction/gpt_trace.hpp>
 #include <transfer/managed_run.hpp>

@@ -31,7 +31,7 @@ using support::fault_source;
 
 namespace {
 
-/// What a trainer saw, and what it left.
+/// The errors that a trainer got, and its results.
 struct saved {
   std::vector<std::byte> bytes;
   int errors = 0;

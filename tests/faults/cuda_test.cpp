@@ -14,8 +14,8 @@
 
 namespace cuda_test {
 
-/// The k-th call of a CUDA runtime fails while a model is trained, for every k and with every number: what passes is
-/// tried again and leaves the same bits, what does not ends the manager with its first cause and without another call.
+/// The k-th call of a CUDA runtime fails while a model is trained, for every k and with every number: a transient error
+/// is repeated with the same bits, a permanent one ends the manager with its first cause and without another call.
 
 namespace cm = chunkmem;
 namespace toy = support::toy;
@@ -29,7 +29,7 @@ namespace {
 constexpr std::uint32_t steps = 2;
 constexpr std::uint64_t pace = support::sanitized ? 41 : 5;  // every so manieth call in the short runs
 
-/// Which call fails, counted from the first of all.
+/// The call that fails, counted from the first of all.
 struct failure {
   std::uint64_t call = 0;  ///< 0: none
   int number = 0;
@@ -69,7 +69,7 @@ class attempt {
     work.emplace(*m, *memory, toy::crew{cm::agent::compute, side});
   }
 
-  /// What our documentation says to do after an error. @return   what training left; nothing where the device is lost
+  /// Follows the documentation after an error. @return   the results of the training; nothing if the device is lost
   std::optional<toy::outcome> train()
   {
     if (!until_done([this] { make(); }, [] {}) || !until_done([this] { work->initialise(); }, [] {})) return {};
@@ -161,7 +161,7 @@ std::string cause_of(Work work)
   return support::refusal<cm::device_error>(work);
 }
 
-/// Every way into a manager says the first cause, and the device hears of none of it.
+/// Every call of a manager reports the first cause, and the device gets none of these calls.
 void expect_refused(attempt& it)
 {
   const std::uint64_t calls = it.runtime.calls();

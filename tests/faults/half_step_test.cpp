@@ -41,12 +41,12 @@ namespace {
 
 constexpr std::uint32_t layers = 6;                   // of each type
 constexpr std::uint32_t saved_after = 2, in_all = 4;  // steps
-/// Under a sanitizer every so manieth call fails: of the few copies of a step every second, and of the operations on
-/// files every seventh, since each file has the same few of them.
+/// Under a sanitizer only some calls fail: of the few copies of a step every second, and of the operations on files
+/// every seventh, since each file has the same few of them.
 constexpr std::uint64_t copy_pace = support::sanitized ? 2 : 1;
 constexpr std::uint64_t file_pace = support::sanitized ? 7 : 1;
 
-/// What updates: `step`, or a device_optimizer.
+/// The optimizer: `step`, or a device_optimizer.
 template <class Manager>
 struct on_host {
   explicit on_host(Manager& owner) : m{owner} { m.use(kernel); }
@@ -240,7 +240,7 @@ void refuse_and_step_again(bool in_place)
   });
 }
 
-/// What has updated nothing yet may be forgotten, and the step begins anew with other gradients.
+/// A step that has updated nothing yet may be dropped, and begins anew with other gradients.
 template <class Training>
 void drop_where_nothing_is_updated(bool in_place)
 {

@@ -25,8 +25,7 @@
 #include <utility>
 #include <vector>
 
-/// A trainer that does after each error what the documentation says, from the first constructor to the last value read
-/// back.
+/// A trainer that follows the documentation after each error, from the first constructor to the last value read back.
 namespace fault_sweeps {
 
 namespace cm = chunkmem;
@@ -83,14 +82,14 @@ class patient {
 
   explicit patient(const setting& it) : how_{it} {}
 
-  /// What training needs, beside the device that there is.
+  /// The need of the training, apart from the given device.
   cm::memory_requirement rehearse()
   {
     make();
     return run->rehearse();
   }
 
-  /// @return   what training left
+  /// @return   the results of the training
   outcome train()
   {
     until_done([this] { make(); }, [this] { unmake(); });
@@ -139,7 +138,7 @@ class patient {
   {
     until_done(work, [] {});
   }
-  /// Errors of the documented kinds alone are met with patience; what else is thrown ends the run.
+  /// Only errors of the documented kinds are handled; any other ends the run.
   template <class Work, class Repair>
   void until_done(Work work, Repair repair)
   {
@@ -194,7 +193,7 @@ class patient {
   setting how_;
 };
 
-/// What became of one run.
+/// The result of one run.
 struct run_result {
   std::string difference;    ///< from the undisturbed one, or what was thrown
   std::uint64_t struck = 0;  ///< calls that failed
@@ -202,8 +201,7 @@ struct run_result {
   std::int64_t leaked_blocks = 0;
   std::int64_t leaked_arenas = 0;
 
-  /// Something failed, every bit is right all the same, and nothing leaked. A run in which nothing failed shows
-  /// nothing.
+  /// An error came, every bit is right all the same, and nothing leaked. A run without an error shows nothing.
   [[nodiscard]] bool is_survived() const noexcept
   {
     return struck > 0 && difference.empty() && leaked_blocks == 0 && leaked_arenas == 0;

@@ -40,7 +40,7 @@ constexpr std::uint32_t layers = 4;
 constexpr std::uint64_t rows = 24;
 constexpr std::uint64_t columns = 32;
 
-/// What a call may leave behind where it throws.
+/// The state that a call may leave where it throws.
 enum class promise : std::uint8_t { strong, basic };
 
 /// Not inlined: g++ 12 takes the options for pointed to after their end.
@@ -78,7 +78,7 @@ class trainer {
   int errors = 0;
 
  private:
-  /// A manager and a trainer that know nothing yet.
+  /// A manager and a trainer without any declaration yet.
   void set_up()
   {
     call(promise::basic, [this] {
@@ -218,7 +218,7 @@ class trainer {
     is_sealed_ = is_sealed_ || need_.smallest_device.count() > 0;
   }
 
-  /// All that can be seen of a manager without changing it.
+  /// The public state of a manager, read without changing it.
   [[nodiscard]] std::string state()
   {
     if (!m) return "";

@@ -20,7 +20,7 @@ namespace fault_sweeps {
 using support::fault_point;
 using support::fault_source;
 
-/// What a sweep has to say.
+/// The result of a sweep.
 struct tally {
   std::uint64_t points = 0;  ///< calls that were made to fail
   std::uint64_t runs = 0;
@@ -39,7 +39,7 @@ struct tally {
   }
 };
 
-/// A training, what it leaves when nothing fails, and how many calls of each source it makes.
+/// A training, its results without errors, and its number of calls of each source.
 template <class Training>
 class swept {
  public:

@@ -26,7 +26,7 @@ using support::any_backend;
 namespace {
 
 constexpr std::uint32_t steps = 3;
-// every so manieth copy: under a sanitizer a run takes ten times as long
+// only some copies: under a sanitizer a run takes ten times as long
 constexpr std::uint64_t pace = support::sanitized ? 7 : 1;
 
 const toy::outcome& undisturbed()
@@ -40,7 +40,7 @@ struct census {
   std::vector<std::uint64_t> ends;
 };
 
-/// A trainer that does what our documentation says after an error.
+/// A trainer that follows the documentation after an error.
 template <class Manager>
 class patient_trainer {
  public:

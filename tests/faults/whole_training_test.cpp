@@ -22,7 +22,7 @@ using namespace fault_sweeps;
 
 namespace {
 
-/// Under a sanitizer a run takes several times as long: every so manieth call then.
+/// Under a sanitizer a run takes several times as long, so only some calls fail.
 constexpr std::uint64_t pace = support::sanitized ? 83 : 1;
 constexpr std::uint64_t file_pace = support::sanitized ? 41 : 1;
 

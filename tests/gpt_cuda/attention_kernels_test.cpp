@@ -14,7 +14,7 @@ using namespace gpt_cuda_test;
 using gpt::cuda::score_stride;
 using support::run_in_loops;
 
-/// Causal softmax and its way back in float64; NaN scores past the query are what nothing may look at.
+/// Causal softmax and its backward pass in float64; scores past the query are NaN, and must not be read.
 struct reference {
   std::vector<double> weights, d_scores;
 

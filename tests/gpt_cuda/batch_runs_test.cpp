@@ -23,11 +23,11 @@ using enum activation_mode;
 constexpr gpt::extents size{.layers = 5, .width = 16, .heads = 2, .context = 17, .batch = 4, .micro_batches = 2};
 constexpr std::size_t steps = 2;
 constexpr std::uint64_t passes = steps * size.micro_batches;
-/// Products, and the softmax of each window. Norms and GELU run in either way back.
+/// Products, and the softmax of each window. Norms and GELU run again in either backward pass.
 constexpr std::uint64_t kernels_of_a_layer_again = 3 + 3 * size.batch;
 constexpr std::uint64_t saved_by_a_layer = 9 * 2 * size.batch * size.context * size.width;
 
-/// With room for half of all activations, and a GPU so slow that a planner keeps, swaps and computes again.
+/// With room for half of all activations, and a GPU so slow that a planner keeps, swaps and recomputes.
 activation_plan plan_of(activation_mode choice)
 {
   gpt::options chosen;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The GPT of the GPU on a GPU that is threads: its host logic, and the text of its kernels.
+# The GPT of the GPU on a GPU that is threads: its host logic, and the source of its kernels.
 set(gpt "${PROJECT_SOURCE_DIR}/examples/gpt")
 add_library(gpt_cuda_host OBJECT EXCLUDE_FROM_ALL "${gpt}/display.cpp" "${gpt}/size_text.cpp" "${gpt}/text.cpp")
 chunkmem_flags(gpt_cuda_host)

@@ -30,7 +30,7 @@ void run_in_loops(const Body& body)
 
 /// The GPT's kernels and products on the threads of the fake GPU: in stream order, refused like kernels.
 ///
-/// Products are loops. One whose shape was not made known before is refused: on a GPU its algorithm would have to be
+/// Products are loops. A product whose shape was not prepared is refused: on a GPU its algorithm would have to be
 /// chosen in the middle of a step.
 class fake_math {
  public:

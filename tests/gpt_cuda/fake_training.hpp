@@ -16,7 +16,7 @@
 
 namespace support {
 
-/// A fake GPU that begins at once whatever it is given.
+/// A fake GPU that starts all work at once.
 struct prompt_device : fake_device {
   explicit prompt_device(fake_device_options options) : fake_device{at_once(options)} {}
 
@@ -35,7 +35,7 @@ using gpt_manager = chunkmem::manager<fake_device, gpt::any_eviction, gpt::any_l
 /// A GPT of two layers whose every extent is odd where it may be.
 inline constexpr gpt::extents small_gpt{.layers = 2, .width = 16, .heads = 2, .context = 9, .batch = 2};
 
-/// How many lines of what was printed say how long memory took, as bench/gpu.sh reads them.
+/// The number of printed lines with the time that memory took, in the form that bench/gpu.sh reads.
 inline std::size_t lines_about_memory(const std::string& printed)
 {
   constexpr std::string_view begin = "\nmemory made in ";

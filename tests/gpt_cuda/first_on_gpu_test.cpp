@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program of examples/first_on_gpu.cu on a played GPU: what it says of its losses.
+// The program of examples/first_on_gpu.cu on a fake GPU: its printed losses.
 #define CHUNKMEM_TEST_OF_A_PROGRAM  // a file that defines a macro is compiled alone: names of a program are global
 #include <chunkmem/backend/cuda_device.hpp>
 

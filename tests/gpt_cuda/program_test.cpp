@@ -63,7 +63,7 @@ gpt::options deep_options(gpt::activation_mode choice)
   return chosen;
 }
 
-/// What the program prints, and what it exits with.
+/// The output of the program, and its exit status.
 struct printed {
   explicit printed(const gpt::options& chosen)
   {

@@ -31,7 +31,7 @@ using chunkmem::sharding::thread_ranks;
 using support::fake_nccl;
 using support::fake_nccl_world;
 
-/// One rank's GPU, that begins at once whatever it is given.
+/// One rank's GPU, which starts all work at once.
 struct fake_gpu_of_rank {
   using backend_type = support::fake_device;
   static constexpr bytes left_to_libraries = 48_MiB;

@@ -22,7 +22,7 @@ using support::fake_schedule;
 
 inline constexpr chunkmem::bytes plenty{std::uint64_t{16} << 20};
 
-/// What differs from test to test.
+/// The settings that differ from test to test.
 struct variant {
   update_choice update = update_choice::cpu;
   gradient_choice gradient = gradient_choice::separate;

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Programs on a GPU. Where nvcc is they are compiled and skip themselves without a GPU; the preset gpu runs them.
+# Programs on a GPU. Where nvcc is installed they are compiled and skip themselves without a GPU; the preset gpu runs
+# them.
 set(chunkmem_labels gpu)
 set(chunkmem_why_not "${chunkmem_why_no_nvcc}")
 if(chunkmem_nvcc)

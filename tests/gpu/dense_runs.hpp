@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-/// Whole trainings of the dense network, compiled where their kernels are: on the host by a loop, on the GPU by nvcc.
+/// Whole trainings of the dense network, compiled with their kernels: on the host by a loop, on the GPU by nvcc.
 namespace gpu {
 
 enum class room : std::uint8_t { smallest, half_more, unlimited };

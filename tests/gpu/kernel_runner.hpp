@@ -33,8 +33,8 @@ class kernel_runner {
   kernel_runner& operator=(const kernel_runner&) = delete;
   ~kernel_runner();
 
-  /// What `update_parameter` does, the kernel's factors included; or, where the decision is to skip, what is left to
-  /// do.
+  /// The same as `update_parameter`, the kernel's factors included; or, where the decision is to skip, the rest of the
+  /// work.
   /// @param all   with pointers to the host; each array keeps its distance from a multiple of 16
   void update(const chunkmem::optimizer::adam& kernel, const chunkmem::optimizer::parameter_bytes& all,
               const chunkmem::optimizer::gradient_transform& how, const chunkmem::optimizer::step_settings& settings,
@@ -73,7 +73,7 @@ class kernel_runner {
   [[nodiscard]] kept_rows keep(const host_run& input, std::uint64_t rows, std::uint64_t kept,
                                const chunkmem::rounding_key& key);
 
-  /// What a backend tells of a kernel that writes where nothing is.
+  /// The backend's error for a kernel that writes to an unmapped address.
   struct loss {
     std::string first;   ///< the error that is met when the kernel is waited for
     std::string second;  ///< and that of a copy afterwards
@@ -82,7 +82,7 @@ class kernel_runner {
     bool is_lost = false;
     std::uint64_t calls_afterwards = 0;  ///< that were made for the second
   };
-  /// Nothing can run on the GPU in this process after it.
+  /// After this call nothing can run on the GPU in this process.
   [[nodiscard]] loss lose_device();
 
  private:

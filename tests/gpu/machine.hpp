@@ -11,10 +11,10 @@
 #include <string>
 #include <utility>
 
-/// What programs that want a GPU share: whether there is one, and records of what they measured on it.
+/// Common parts of programs that need a GPU: whether there is one, and records of their figures.
 namespace gpu {
 
-/// Why nothing can run on a GPU here; empty where it can.
+/// The reason why nothing can run on a GPU here; empty where it can.
 [[nodiscard]] inline std::string why_not()
 {
   int devices = 0;

@@ -29,7 +29,7 @@ copy_tensors of(const packed_lines& all)
 
 using on_cub = chunkmem::activation::cub_sampling<chunkmem::optimizer::cuda_launcher>;
 
-/// As much of a backend as a launcher sees.
+/// The part of a backend that a launcher uses.
 struct one_stream {
   template <class Work>
   void launch(chunkmem::agent, Work&& work) const

@@ -8,8 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
-/// What the library builds on CUB, for tests of the host's compiler: primitives.cu has it. Each call takes the
-/// temporary memory that it asks for, like CUB: none is given where only `size` is wanted.
+/// The library's uses of CUB, for tests that the host's compiler compiles: primitives.cu defines them. Each call takes
+/// the temporary memory that it needs, like CUB: null where only `size` is wanted.
 namespace gpu {
 
 /// A word on the GPU that chunkmem::optimizer::flags is.

@@ -5,8 +5,8 @@
 
 struct CUstream_st;  // cudaStream_t is a pointer to it
 
-/// What nvcc makes for tests and benches. The *_kernels.cu of this folder define it, so that whatever has a manager is
-/// compiled by the host's compiler, once.
+/// Kernels that nvcc compiles for tests and benches. The *_kernels.cu of this folder define them, so that files with a
+/// manager are compiled once, by the host's compiler.
 namespace gpu {
 
 /// Starts a kernel on a stream. Errors stay with the runtime. @pre   count() is not 0

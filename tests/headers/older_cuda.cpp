@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every function of what calls CUDA and NCCL, for older_cuda.py: only compiled, after all headers that need CUDA.
+// Every function that calls CUDA and NCCL, for older_cuda.py: only compiled, after all headers that need CUDA.
 #include <chunkmem/backend/cuda_device.hpp>
 #include <chunkmem/backend/cuda_runtime.hpp>
 #include <chunkmem/sharding/device_scope.hpp>

@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 VERSIONS = {"12.0": 12000, "12.2": 12020, "12.4": 12040, "12.8": 12080}
 WARNINGS = ["-std=c++20", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror", "-fsyntax-only"]
 KERNELS = ["-x", "cuda", "-std=c++20", "--cuda-gpu-arch=sm_80", "-fsyntax-only", "-Wno-unknown-cuda-version", "-Wno-unknown-attributes"]
-# A call of CUDA 13, which none of the older ones takes. What compiles it has headers of another version.
+# A call of CUDA 13, which none of the older ones accepts. If it compiles, the headers are those of another version.
 NEWER = ("#include <cuda_runtime_api.h>\n"
          "int copy(cudaMemcpyAttributes* how) { return cudaMemcpyBatchAsync(0, 0, 0, 1, how, 0, 1, cudaStream_t{}); }\n")
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Figures core.include_preprocessed_lines and core.fwd_preprocessed_lines: what including the umbrella header, and the one of declarations, costs every
-# translation unit of a user.
+# Figures core.include_preprocessed_lines and core.fwd_preprocessed_lines: the cost of the umbrella header, and of the
+# header of declarations, in every translation unit of a user.
 #   cmake -DROOT=<top of the tree> -DCOMPILER=<compiler> -P preprocessed_lines.cmake
 cmake_minimum_required(VERSION 3.25)
 

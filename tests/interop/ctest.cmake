@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Tensors come back from threads of their consumers; nothing else here starts one.
+# Tensors come back from threads of their consumers; no other test here starts one.
 set(chunkmem_joint memory)
 set(chunkmem_labels threads)
 if("thread" IN_LIST CHUNKMEM_SANITIZE)
@@ -7,8 +7,8 @@ if("thread" IN_LIST CHUNKMEM_SANITIZE)
   set(chunkmem_sanitized_files "dlpack_test[.]cpp")
 endif()
 
-# NumPy, and PyTorch where it is there, look at what is lent, and theirs fill weights. The library that Python opens is built by
-# the test before.
+# NumPy, and PyTorch where it is installed, read lent tensors, and their tensors fill weights. The test before builds
+# the library that Python opens.
 set(why_no_exchange "")
 if(chunkmem_why_no_dlpack)
   set(why_no_exchange "${chunkmem_why_no_dlpack}")

@@ -18,7 +18,7 @@ namespace {
 using arena = cm::backend::host_arena;
 using manager = cm::manager<arena>;
 
-/// A device of two chunks for six tensors: what is lent keeps its place, all others come and go.
+/// A device of two chunks for six tensors: lent tensors keep their places, all others are loaded and evicted.
 struct rig {
   arena memory{{.device_capacity = 8_KiB, .host_capacity = 64_KiB}};
   manager m{memory, {.chunk_bytes = 4_KiB}};
@@ -47,7 +47,7 @@ struct rig {
 rig* all = nullptr;
 std::string last_error;
 
-/// Nothing that is thrown may reach Python. @return   what `make` gives, or nothing with last_error set
+/// No exception may reach Python. @return   the result of `make`, or nothing with last_error set
 template <class Result, class Make>
 Result guarded(Make make)
 {

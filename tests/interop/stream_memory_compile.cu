@@ -6,7 +6,7 @@
 
 #include <cuda/memory_resource>
 
-// Compiled and never run: what CCCL says about our resource, by the concepts of the release that is here.
+// Compiled and never run: CCCL's concepts on this resource, in the installed release.
 namespace cm = chunkmem;
 
 namespace {

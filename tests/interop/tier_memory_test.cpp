@@ -68,7 +68,7 @@ namespace cm = chunkmem;
 
 namespace {
 
-/// A manager and its backend in one, which write down what they are asked.
+/// A manager and its backend in one, which record their calls.
 struct notes {
   struct lease_type {
     std::byte* at = nullptr;

@@ -27,7 +27,7 @@ using support::simulated_folder;
 
 namespace {
 
-/// Takes what it is told to take.
+/// Takes as many bytes as it is told to.
 struct odd_file {
   std::size_t answer = 0;
 

@@ -28,7 +28,7 @@ constexpr const char* lock_file = "/.chunkmem-lock";
 
 using support::temporary_folder;
 
-/// Why a folder is not locked; empty: it is
+/// The reason why a folder is not locked; empty: it is locked
 std::string refusal(io::posix_folder& folder, int* number = nullptr)
 {
   try {

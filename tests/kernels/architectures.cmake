@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What is chosen for which card, and what an object then holds:
+# The chosen architectures for each card, and the content of an object:
 #   cmake -DROOT= -DNVCC= -DHOST= -DPYTHON= -DWORK= -P architectures.cmake
 # The cards and the older compilers are programs that only say what those would.
 cmake_minimum_required(VERSION 3.25)
@@ -11,7 +11,7 @@ function(program path text)
   file(CHMOD "${path}" PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
 endfunction()
 
-# what nvidia-smi says, with its status; what this nvcc knows; what has to be chosen
+# the answer of nvidia-smi, with its status; the architectures of this nvcc; the expected choice
 set(of_13 "80 86 87 88 89 90 100 110 103 120 121")
 set(of_12_2 "50 60 70 75 80 86 87 89 90")
 function(expect name says status known right)

@@ -17,7 +17,7 @@
 
 namespace {
 
-/// As much of a backend as a launcher sees.
+/// The part of a backend that a launcher uses.
 struct launching_backend {
   template <class Callable>
   void launch(chunkmem::agent, Callable&& work)
@@ -34,7 +34,7 @@ struct sampling_backend : launching_backend {
   static void wait(chunkmem::agent, chunkmem::event) {}
 };
 
-/// As much of a manager as the passes of a sampled input see.
+/// The part of a manager that the passes of a sampled input use.
 struct leasing_manager {
   struct lease_type {
     [[nodiscard]] std::byte* data() const { return nullptr; }

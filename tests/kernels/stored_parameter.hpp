@@ -43,7 +43,7 @@ class placed_bytes {
   std::size_t distance_ = 0;
 };
 
-/// How one parameter is kept.
+/// The storage of one parameter.
 struct parameter_case {
   cm::dtype value;
   cm::dtype gradient;
@@ -90,7 +90,7 @@ inline void fill(placed_bytes& bytes, cm::dtype type, std::uint64_t key, bool al
   }
 }
 
-/// One parameter with all its lists, as a kernel wants them.
+/// One parameter with all its lists, as a kernel takes them.
 struct stored_parameter {
   template <class Kernel>
   stored_parameter(const Kernel& kernel, const parameter_case& what, std::size_t count, std::size_t distance = 0)

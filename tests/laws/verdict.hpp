@@ -10,7 +10,7 @@
 
 namespace laws {
 
-/// A policy with one mistake, a piece of the law that should name it, and what the laws of its family said.
+/// A policy with one mistake, a piece of the law that should name it, and the law that was found broken.
 struct verdict {
   std::string_view policy;
   std::string_view law;

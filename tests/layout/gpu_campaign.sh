@@ -87,8 +87,8 @@ says 'cuda.capped_over_uncapped_tokens: not measured, batches is not known: rate
 says 'compared capped and whole: 2 of 3'  # which do not need rates
 says 'cuda.largest_gpt_billions is 0.001 10^9 parameters, bound >= 0'
 
-# The whole campaign with programs that only say that they ran: a PyTorch that ends configuring takes its own parts alone, what is too
-# large is no failure, and what failed is told at the end.
+# The whole campaign with programs that only report that they ran: a PyTorch that stops configuring affects only its own
+# parts, a size that is too large is no failure, and failures are listed at the end.
 tree=$out/tree
 mkdir -p "$tree/bench" "$tree/bin" "$tree/build/gpu/bin"
 cp "$top/bench/gpu.sh" "$tree/bench/"

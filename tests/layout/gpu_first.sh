@@ -219,7 +219,7 @@ done
 [ ! -e "$out/run/largest_99999.json" ] || fail "results of an earlier run stay"
 grep -q '^gpt_whole_8 (30 s): .*gpt_cuda --layers' "$out/run/commands.txt" || fail "no commands are kept"
 
-# One part that fails, hangs, or cannot even be ended, and the rest goes on.
+# One part fails, hangs, or cannot even be killed, and the rest goes on.
 echo "$card24" >"$tree/cards"
 CHUNKMEM_GPU_LIMITS='tests=1 gpt_capped_8=1 copies_bench=1'
 export CHUNKMEM_GPU_LIMITS
@@ -290,7 +290,7 @@ echo 'a small card, 580.65.06, 2048, 2000' >"$tree/cards"
 run 0 '' --host 120000
 has '^trainings: left out, a card of 2048 MiB with 2000 free'
 
-# Without these nothing is worth anything: the end, at once.
+# Without these parts no other is useful: the script ends at once.
 echo "$card24" >"$tree/cards"
 run 1 'nvcc=none'
 has '^configure: FAILED with status 1:  *chunkmem: CHUNKMEM_WITH_CUDA=ON, but no nvcc was found'

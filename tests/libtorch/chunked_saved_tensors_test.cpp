@@ -35,7 +35,7 @@ at::Tensor wave(at::IntArrayRef sizes, double by)
   return at::arange(0, count, at::kFloat).mul(by).sin().view(sizes).clone();
 }
 
-/// Eight layers with weights of LibTorch's own: what lies in chunks is activations alone.
+/// Eight layers with weights of LibTorch's own: only activations are in chunks.
 struct layers {
   layers()
   {

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The bridge of examples/libtorch_gpt, and what docs/integrating.md and docs/interop.md say of LibTorch: where one is found.
+# The bridge of examples/libtorch_gpt, and the statements of docs/integrating.md and docs/interop.md on LibTorch, where
+# it is installed.
 include("${PROJECT_SOURCE_DIR}/cmake/torch.cmake")
 chunkmem_find_torch(chunkmem_why_not)
 if(NOT chunkmem_why_not)

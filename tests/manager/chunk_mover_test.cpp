@@ -15,7 +15,7 @@ namespace {
 
 using support::listening_backend;
 
-/// No more than the concept asks for.
+/// The functions of the concept and nothing else.
 struct archetype {
   using policy_kind = mover_kind;
   static constexpr std::string_view name = "archetype";

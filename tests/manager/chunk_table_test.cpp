@@ -117,7 +117,7 @@ using namespace chunkmem;
 
 namespace {
 
-/// A policy that keeps what it was told and notices calls that break the laws.
+/// A policy that records its calls and notices calls that break the laws.
 class attentive {
  public:
   using policy_kind = eviction_kind;
@@ -175,7 +175,7 @@ class attentive {
   std::map<std::uint32_t, eviction::candidate> items;
 };
 
-/// What the policy should have: chunks on the device without pins, with their keys of now.
+/// The expected content of the policy: chunks on the device without pins, with their current keys.
 bool heard_of(const std::vector<chunk>& chunks)
 {
   std::size_t candidates = 0;

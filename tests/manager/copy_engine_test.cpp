@@ -23,7 +23,7 @@ using namespace chunkmem::literals;
 
 namespace {
 
-/// Writes down what it hears.
+/// Records its calls.
 struct hearing_part : checks::no_checks {
   std::vector<checks::pin_event> compared;
   std::vector<std::uint32_t> forgotten, gone;
@@ -311,7 +311,7 @@ TEST_CASE("a copy that cannot be started is not counted", "[manager]")
 
 namespace {
 
-/// What a mover was told to do for all ranks.
+/// The recorded calls of a mover for all ranks.
 struct collective_call {
   bool is_sum = false;
   const std::byte* whole = nullptr;
@@ -331,7 +331,7 @@ struct ranks_state {
   bool failed = false;
 };
 
-/// Moves nothing, gives its worker a number of work for each call, and remembers.
+/// Moves nothing, gives its worker a number of work for each call, and records.
 struct listening_gatherer : copy_mover {
   std::vector<collective_call>* heard = nullptr;
   ranks_state* state = nullptr;
@@ -362,7 +362,7 @@ struct listening_gatherer : copy_mover {
   }
 };
 
-/// Chunk 0 is derived; 1 and 2 keep runs of this rank's share, 3 nothing of it.
+/// Chunk 0 is gathered; 1 and 2 contain runs of this rank's shard, 3 nothing of it.
 struct gathering_set_up {
   explicit gathering_set_up(sequence<chunk_share> shares = {{chunk_id{0}, chunk_id{1}, 256, 128, 128},
                                                             {chunk_id{0}, chunk_id{2}, 0, 512, 64}})

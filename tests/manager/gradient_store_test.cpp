@@ -729,7 +729,7 @@ namespace {
 
 constexpr cm::slot_id narrow{0}, wide{1}, unwritten{2};
 
-/// Masters of a weight of 16 bits and of one that nobody writes, beside a weight that has none; without a manager.
+/// Masters of a weight of 16 bits and of one that is never written, and a weight without a master; without a manager.
 struct alone {
   using rig_type = manager_parts::parts_rig<>;
 

@@ -226,7 +226,7 @@ namespace {
 
 constexpr agent caller_stream{4};
 
-/// What really happened to a frame: the numbers of the work that read and wrote it, by agent.
+/// The true history of a frame: the numbers of the work that read and wrote it, by agent.
 struct history {
   std::map<agent, std::uint64_t> readers;
   std::map<agent, std::uint64_t> writers;

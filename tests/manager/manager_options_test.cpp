@@ -47,7 +47,7 @@ std::uint64_t loads_of_a_walk(const manager_options& options)
   return m.report().loads - before;
 }
 
-/// What is left of training after three steps, with these options.
+/// The results of training after three steps, with these options.
 support::toy::outcome train(const manager_options& options, cm::bytes& chunk,
                             std::string_view layout = "size_class_layout")
 {

@@ -11,7 +11,7 @@ namespace report_rig {
 
 using namespace chunkmem;
 
-/// A report in which every number is another one, and what its fields should be called. Times are in nanoseconds.
+/// A report in which every number is different, and the names of its fields. Times are in nanoseconds.
 inline std::map<std::string, std::uint64_t> fill(report& it)
 {
   std::map<std::string, std::uint64_t> expected;

@@ -27,7 +27,7 @@
 #include <utility>
 #include <vector>
 
-/// What a part of a manager is built over, without a manager.
+/// The objects that a part of a manager needs, without a manager.
 namespace manager_parts {
 
 namespace cm = chunkmem;
@@ -114,13 +114,13 @@ struct parts_rig {
   builder_type builder;
 };
 
-/// For a change_watch: counts in an int how often it was told.
+/// For a change_watch: counts its calls in an int.
 inline void count_call(void* context, cm::chunk_id) noexcept
 {
   ++*static_cast<int*>(context);
 }
 
-/// For pending_updates: writes down whose update was done, in a `numbers`.
+/// For pending_updates: records the updated slots in a `numbers`.
 inline void note_update(void* context, cm::slot_id value)
 {
   static_cast<numbers*>(context)->push_back(cm::index_of(value));

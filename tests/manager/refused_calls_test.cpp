@@ -17,7 +17,7 @@
 
 namespace refused_calls_test {
 
-/// What a refused call of the manager leaves: nothing.
+/// A refused call of the manager leaves no trace.
 
 namespace cm = chunkmem;
 using namespace cm::literals;

@@ -355,7 +355,7 @@ namespace {
 
 constexpr cm::manager_options told{.chunk_bytes = 4_KiB, .error_details = true};
 
-/// What is thrown, kept beyond its handler.
+/// The thrown exception, kept beyond its handler.
 template <class Error, class Call>
 std::optional<Error> refused(Call call)
 {
@@ -381,7 +381,7 @@ auto filled(Manager& m, std::uint32_t layers)
   return stack;
 }
 
-/// Recalls only as long as there is memory.
+/// Recalls as long as there is memory.
 struct forgetful {
   using policy_kind = cm::sink_kind;
   static constexpr std::string_view name = "forgetful";

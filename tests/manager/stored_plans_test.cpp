@@ -21,7 +21,7 @@ using namespace chunkmem;
 
 namespace {
 
-/// planned, and how often it was asked to solve something.
+/// The policy planned, with a count of its solutions.
 class counting {
  public:
   using policy_kind = cm::transfer_kind;
@@ -73,7 +73,7 @@ struct run {
   }
 };
 
-/// What a first run leaves to the next ones.
+/// The files of a first run for the next ones.
 struct left_over {
   std::string profile;
   std::string plan;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages that a trainer reads after a mistake, each quoted whole. A message says what failed, with numbers and
-// the name of the tensor, and what to change.
+// The messages that a trainer reads after a mistake, each quoted whole. A message names the failure, with numbers and
+// the name of the tensor, and the remedy.
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunkmem.hpp>
@@ -51,7 +51,7 @@ struct rig {
   }
 };
 
-/// What a call says, and that it is an `Error`.
+/// The sentence of a call's error, which is an `Error`.
 template <class Error, class Call>
 std::string said(Call call)
 {

@@ -87,7 +87,7 @@ struct square_kernel {
   void operator()(std::uint64_t index) const { out[index] = static_cast<int>(index * index); }
 };
 
-/// Words instead of sums: says who was combined with whom.
+/// Words instead of sums: records the operands of each combination.
 struct order {
   std::uint64_t hash = 0;
 };

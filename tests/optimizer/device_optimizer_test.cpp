@@ -110,7 +110,7 @@ opt::device_step_options options_with(const opt::loss_scale& scale)
   return {.clip = {.norm = 0.7F, .value = 0.6F}, .may_skip = true, .seed = 9, .loss = opt::rule_of(scale)};
 }
 
-/// Parameters of all kinds, with what a host's step does to them.
+/// Parameters of all kinds, with the effect of a host's step.
 template <class Kernel>
 struct host_model {
   explicit host_model(const Kernel& how) : kernel{how}
@@ -183,7 +183,7 @@ struct host_model {
     all.finite ? scale.updated() : scale.skipped();
     number += all.finite ? 1 : 0;
   }
-  /// What a skipped step leaves behind: fresh masters made, overwritten values made again.
+  /// The effects of a skipped step: fresh masters made, overwritten values made again.
   void restore(std::size_t index)
   {
     stored_parameter& it = parameters[index];

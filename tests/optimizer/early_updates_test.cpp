@@ -39,7 +39,7 @@ namespace {
 constexpr std::uint32_t count = 6;
 constexpr std::uint64_t elements = 1900;
 
-/// Weights whose gradients are what a test wants; updates at once, or early with so many bytes to undo them.
+/// Weights with the gradients of a test; updates at once, or early with this many bytes to undo them.
 template <class Kernel, class Element, bool InPlace = false>
 struct training {
   using manager = cm::manager<any_backend, chosen_gradient>;

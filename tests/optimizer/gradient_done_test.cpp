@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When gradients are measured: with their last write, or in the step.
+// The time when gradients are measured: with their last write, or in the step.
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
 #include <chunkmem/optimizer/adam.hpp>

@@ -58,7 +58,7 @@ struct training {
         pin.span()[i] = cm::round_to<Element>(0.01F * static_cast<float>((i * 7 + index) % 19));
     }
   }
-  /// What the loss would be.
+  /// The value of the loss.
   float forward()
   {
     float sum = 0;

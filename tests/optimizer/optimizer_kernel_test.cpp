@@ -107,7 +107,7 @@ struct four_lists {
   cm::optimizer::step_progress progress;
 };
 
-/// All that a kernel may have besides.
+/// All optional members of a kernel.
 struct versatile : descend {
   struct group_settings {
     float rate_factor = 0.5F;
@@ -211,7 +211,7 @@ constexpr unsigned standard_rules = 0x1f80;
 constexpr unsigned flush_to_zero = standard_rules | 0x8040;  // what crtfastmath.o sets
 constexpr unsigned towards_zero = standard_rules | 0x6000;
 
-/// The caller's rules while it lives.
+/// The caller's floating-point mode, during the life of this object.
 struct caller_with {
   explicit caller_with(unsigned rules) : before{_mm_getcsr()} { _mm_setcsr(rules); }
   ~caller_with() { _mm_setcsr(before); }

@@ -20,7 +20,7 @@ using namespace chunkmem::optimizer::detail;
 
 namespace {
 
-/// What the functions do with vectors of one size, called by code that is compiled for them.
+/// The results of the functions for vectors of one size, called by code that is compiled for them.
 struct calls {
   void (*load)(float* to, const std::byte* from, dtype type, std::size_t count);
   void (*store)(std::byte* to, const float* from, dtype type, std::size_t count, bool has_bf16);

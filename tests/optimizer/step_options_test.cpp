@@ -437,7 +437,7 @@ using optimizer::setting;
 using optimizer::step_options;
 using strings = std::vector<std::string>;
 
-/// A kernel that says nothing of its settings.
+/// A kernel without a description of its settings.
 struct silent {
   static constexpr std::string_view name = "silent";
   std::span<const list_spec> all{};

@@ -118,7 +118,8 @@ struct plain_parameter {
   std::vector<std::vector<std::byte>> lists;
 };
 
-/// What update_parameter says of itself, in the plainest way: everything widened, one call of the kernel, all rounded.
+/// The documented behaviour of update_parameter, in the plainest way: everything widened, one call of the kernel, all
+/// rounded.
 template <class Kernel>
 void update_plainly(plain_parameter<Kernel>& it, const gradient_transform& how, const step_settings& settings,
                     std::uint64_t seed, bool fresh)
@@ -199,7 +200,7 @@ void every_kind_equals_its_twin(const Kernel& kernel)
   }
 }
 
-/// The least kernel that a user may write.
+/// The smallest kernel that a user may write.
 struct descend {
   static constexpr std::string_view name = "descend";
   [[nodiscard]] static std::span<const cm::list_spec> lists() noexcept { return {}; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Walks training steps rank by rank and compares what their links carried with the formulas of
+// Walks training steps rank by rank and compares the bytes of their links with the formulas of
 // docs/policies/ownership.md.
 #include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/collective/simulated_ranks.hpp>
@@ -23,7 +23,7 @@ using ownership::rank_world;
 
 namespace {
 
-/// What of a model is divided: states; gradients too; parameters too.
+/// The divided data of a model: states; gradients too; parameters too.
 enum class stage { one, two, three };
 enum class reduce { each, last };
 
@@ -134,7 +134,7 @@ network_costs nodes_of(std::uint32_t of_node, std::uint32_t nodes)
   return {.of_node = of_node, .nodes = nodes, .peer_bytes_per_second = 300e9, .network_bytes_per_second = 25e9};
 }
 
-/// What all ranks receive; `each` sees every rank's walk.
+/// The bytes that all ranks receive; `each` gets every rank's walk.
 template <class Policy, class See>
 std::uint64_t all_receive(const Policy& policy, const network_costs& costs, const training& how, See&& each)
 {

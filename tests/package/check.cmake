@@ -51,7 +51,7 @@ if(EXISTS "${scratch}/added/bin" OR EXISTS "${scratch}/added/chunkmem/generated"
   message(FATAL_ERROR "as a part of another project chunkmem built programs of its own")
 endif()
 
-# Nothing that is installed includes what is not.
+# No installed file includes a file that is not installed.
 set(laws "${scratch}/prefix/share/chunkmem/laws")
 file(GLOB_RECURSE files "${laws}/*.hpp" "${scratch}/prefix/include/*.hpp" "${scratch}/prefix/include/*.cuh")
 foreach(file IN LISTS files)
@@ -64,7 +64,7 @@ foreach(file IN LISTS files)
   endforeach()
 endforeach()
 
-# Components: those that are here work, from .cu files too; others are refused with what is missing.
+# Components: installed ones work, from .cu files too; others are refused with the name of the missing library.
 if(COMPONENTS)
   if(NVCC)
     set(kernel -DWANTED_KERNEL=ON "-DCMAKE_CUDA_COMPILER=${NVCC}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What users do with the package: find it installed, add it as a folder, ask for a version it does not have.
+# The uses of the package: find it installed, add it as a folder, ask for a version it does not have.
 if(CHUNKMEM_INSTALL)
   set(components "")
   foreach(component IN LISTS chunkmem_components)
@@ -14,7 +14,7 @@ if(CHUNKMEM_INSTALL)
                         "-DCOMPONENTS=${components}" "-DNVCC=${chunkmem_nvcc}"
                         -P "${CMAKE_CURRENT_LIST_DIR}/check.cmake")
 
-  # Policies of somebody else, beside the installed package.
+  # Policies of another project, with the installed package.
   chunkmem_test(package.strangers TIMEOUT 900 LABELS slow
                 COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -DBUILD=${PROJECT_BINARY_DIR}
                         -DGENERATOR=${CMAKE_GENERATOR} -DCOMPILER=${CMAKE_CXX_COMPILER}

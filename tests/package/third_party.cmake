@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Builds a project with policies of its own, tests/package/third_party, beside an installed chunkmem and far from its tree,
-# and runs its tests. Nothing of chunkmem is written for it, and nothing of its tree is read.
+# Builds a project with policies of its own, tests/package/third_party, with an installed chunkmem and far from its
+# tree, and runs its tests. It needs no support from chunkmem, and reads nothing of its tree.
 #   cmake -DROOT= -DBUILD= -DGENERATOR= -DCOMPILER= [-DCATCH2_INCLUDE=] -P third_party.cmake
 cmake_minimum_required(VERSION 3.25)
 set(scratch "${BUILD}/strangers_test")

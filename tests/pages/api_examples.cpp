@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The examples in the comments of public functions, each as it stands there, with the effect that its comment promises.
-// tests/pages/api_examples.py writes them to files and looks that none is left out.
+// The examples in the comments of public functions, each word by word, with the effect that its comment promises.
+// tests/pages/api_examples.py writes them to files and checks that none is left out.
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/checkpoint/export_values.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The blocks of the README and of pages whose statements need surroundings, each as it stands there. They are compiled,
+// The blocks of the README and of pages whose statements need surroundings, each word by word. They are compiled,
 // and not run.
 #include <chunkmem/activation/checkpointed.hpp>
 #include <chunkmem/backend/host_arena.hpp>

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The examples of docs/policies, docs/integrating.md, docs/interop.md, docs/pipelines.md and docs/recipes.md are compiled and run.
-# Quotations of the library in the first ones are compared with what it says.
+# Quotations of messages in the first ones are compared with the library.
 file(GLOB pages CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/docs/policies/*.md" "${PROJECT_SOURCE_DIR}/docs/integrating.md" "${PROJECT_SOURCE_DIR}/docs/interop.md"
      "${PROJECT_SOURCE_DIR}/docs/pipelines.md" "${PROJECT_SOURCE_DIR}/docs/recipes.md")
 set(extracted "${PROJECT_BINARY_DIR}/generated/pages.cpp")

@@ -23,7 +23,7 @@ foreach(name IN ITEMS CMAKE_MAKE_PROGRAM CMAKE_CXX_COMPILER_LAUNCHER Catch2_DIR 
   endif()
 endforeach()
 
-# configure(<name> <options...>): a build folder <scratch>/<name>; what CMake says is in `output`.
+# configure(<name> <options...>): a build folder <scratch>/<name>; the messages of CMake are in `output`.
 function(configure name)
   chunkmem_known_compiler("${BUILD}" "${scratch}/${name}" CXX)
   execute_process(COMMAND ${CMAKE_COMMAND} -S "${ROOT}" -B "${scratch}/${name}" -G ${GENERATOR}
@@ -45,7 +45,7 @@ function(expect_off what reason)
   endif()
 endfunction()
 
-# fail_on_mistakes(<name>): shows them all, with what CMake said.
+# fail_on_mistakes(<name>): shows them all, with the messages of CMake.
 function(fail_on_mistakes name)
   if(mistakes)
     message(STATUS "${output}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Parts that a machine lacks, or has by half, break neither a configuration nor the demo.
+# Missing or incomplete parts of a machine break neither a configuration nor the demo.
 foreach(name IN ITEMS hidden half_present)
   chunkmem_test(parts.${name} TIMEOUT 900
                 COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -DBUILD=${PROJECT_BINARY_DIR}
@@ -19,7 +19,7 @@ foreach(name IN ITEMS bootstrap bare_roots site)
   set_tests_properties(parts.${name} PROPERTIES SKIP_REGULAR_EXPRESSION "SKIPPED: ")
 endforeach()
 chunkmem_test(parts.not_run TIMEOUT 60 COMMAND "${CHUNKMEM_PYTHON}" -B "${CMAKE_CURRENT_LIST_DIR}/not_run.py")
-# Test programs say that something failed.
+# Test programs report failures by their status.
 set(program test_core)
 if(chunkmem_are_joined)
   set(program test_memory)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What a test program returns: sh status.sh <program with the tests of core>
+# The status of a test program: sh status.sh <program with the tests of core>
 # Four failures are no skipped program, which ctest would take for no failure: Catch2's own status is their number.
 program=$1
 expect() {

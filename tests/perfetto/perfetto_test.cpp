@@ -27,8 +27,8 @@ void want(bool condition, const char* what, const json& event)
   if (!condition) throw damage{std::string{what} + ": " + event.dump()};
 }
 
-/// What Perfetto asks of the tracks of a trace. @return   events of each kind on each track, which are named as in the
-/// file
+/// Perfetto's requirements on the tracks of a trace. @return   events of each kind on each track, which are named as in
+/// the file
 /// @throws damage   it would be drawn wrongly, or with parts missing
 std::map<std::string, std::size_t> checked(const json& all)
 {

@@ -14,7 +14,7 @@
 
 namespace fault_oracle {
 
-/// How one part ended.
+/// The end of one part.
 struct part_end {
   enum class kind : std::uint8_t { done, refused, died, odd };
   kind how = kind::odd;      ///< refused: an error that the library names; odd: anything else
@@ -49,7 +49,7 @@ using history = std::map<std::uint64_t, float>;
   return all;
 }
 
-/// All parts ended alike, but for such as died: nobody has what another was refused.
+/// All parts ended alike, except for dead ones: none has a generation that another was refused.
 [[nodiscard]] inline bool is_uniform(const std::vector<part_end>& ends)
 {
   const auto count = [&](part_end::kind it) {
@@ -58,7 +58,7 @@ using history = std::map<std::uint64_t, float>;
   return count(part_end::kind::odd) == 0 && (count(part_end::kind::done) == 0 || count(part_end::kind::refused) == 0);
 }
 
-/// What is wrong with a load without trouble, behind a save in trouble. @return   nothing, or a word
+/// The error of a load without faults, after a save with faults. @return   nothing, or a word
 /// @param saved   before it   @param attempted   value of the save in trouble   @param keep   of the saves
 [[nodiscard]] inline std::string wrong_after_save(const std::vector<std::vector<std::string>>& folders,
                                                   const history& saved, float attempted, std::size_t keep,
@@ -84,7 +84,7 @@ using history = std::map<std::uint64_t, float>;
   return {};
 }
 
-/// What is wrong with a load in trouble. @param must_load   an older generation is whole everywhere
+/// The error of a load with faults. @param must_load   an older generation is whole everywhere
 [[nodiscard]] inline std::string wrong_in_load(const history& saved, bool must_load, const std::vector<part_end>& loads)
 {
   if (!is_uniform(loads)) return "mixed: some loaded and others did not";

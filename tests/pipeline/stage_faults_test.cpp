@@ -52,7 +52,7 @@ struct grid {
   bool is_one_group = false;  ///< of all ranks, else a group for each pipeline
 };
 
-/// What a part can do.
+/// The calls of a part.
 struct part {
   std::function<void(float)> fill;
   std::function<float()> value;
@@ -154,7 +154,7 @@ struct trouble {
   std::optional<std::uint64_t> bad_read{};
 };
 
-/// A training that was saved a few times, the i-th time with the value i, and what became of it.
+/// A training that was saved a few times, the i-th time with the value i, and its results.
 class sweep {
  public:
   sweep(const grid& how, const checkpoint::save_options& options)

@@ -164,7 +164,7 @@ std::string answer_of(Call call)
   }
 }
 
-/// What each stage answered, call by call.
+/// The answers of each stage, call by call.
 using answers = std::vector<std::vector<std::string>>;
 
 /// One stage each in a thread, with a manager and a folder. @param work   `work(place, manager, folder)` gives answers

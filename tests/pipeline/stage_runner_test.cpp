@@ -189,7 +189,7 @@ struct breaking_stage : small_stage {
   }
 };
 
-/// What becomes of each stage where one throws at a call. The deadline is longer than the test may take.
+/// The result of each stage where one throws at a call. The deadline is longer than the test may take.
 std::vector<outcome> break_at(const schedule& plan, std::uint32_t broken, std::uint32_t call)
 {
   std::vector<outcome> found(plan.stage_count(), outcome::ended);
@@ -451,7 +451,7 @@ TEST_CASE("work of a stage's own agent has ended when its run throws", "[pipelin
 
 namespace {
 
-/// What stage 0 does instead of its second send.
+/// The action of stage 0 in place of its second send.
 enum class first_stage : std::uint8_t { is_dead, is_silent, sends_something_else };
 
 struct found_by_stage {

@@ -13,7 +13,7 @@ using namespace chunkmem;
 
 namespace {
 
-/// No more than the concept asks for; with a setting.
+/// The functions of the concept and nothing else; with a setting.
 struct large_on_host {
   using policy_kind = placement_kind;
   static constexpr std::string_view name = "large_on_host";
@@ -22,7 +22,7 @@ struct large_on_host {
 };
 static_assert(placement_policy<large_on_host> && !profiled_placement<large_on_host>);
 
-/// The same, and no more than the refinement asks for.
+/// The same with the functions of the refinement and nothing else.
 struct every_second_on_device : large_on_host {
   void assign(const placement::outlook&, std::span<tier> tiers) const
   {

@@ -15,7 +15,7 @@ using namespace chunkmem;
 
 namespace {
 
-/// Hears what is declared.
+/// Records the declarations.
 struct listener {
   std::vector<std::uint64_t> elements;
   template <class Element>

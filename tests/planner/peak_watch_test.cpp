@@ -13,7 +13,7 @@ using namespace chunkmem::planner;
 
 namespace {
 
-/// A manager as far as a watch looks at it.
+/// The part of a manager that a watch uses.
 struct pretended {
   std::uint64_t iterations = 0;
   bool is_recorded = false;

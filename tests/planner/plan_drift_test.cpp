@@ -24,7 +24,7 @@ const memory_plan& planned()
   return plan;
 }
 
-/// What the plan assumed, as if it were measured.
+/// The assumptions of the plan, as if they were measured.
 measured_training as_assumed(const memory_plan& plan)
 {
   const workload::machine_rates& rates = plan.assumed.rates;

@@ -23,7 +23,7 @@ namespace {
 
 constexpr double endless = std::numeric_limits<double>::infinity();
 
-/// A million parameters on a rank that has room and speed without end; updates on the device take for ever.
+/// A million parameters on a rank with unlimited room and speed; updates on the device never end.
 step_needs roomy()
 {
   step_needs made;

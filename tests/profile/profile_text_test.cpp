@@ -72,7 +72,7 @@ bool are_same(const access_record& left, const access_record& right)
          std::ranges::equal(left.releases(), right.releases(), same_release);
 }
 
-/// Reads what may be anything: a record, or a format_error. @return   it was a record
+/// Reads an arbitrary text: a record, or a format_error. @return   it was a record
 bool survives(const std::string& text)
 {
   try {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Ranks under mpirun that are killed while they save: see tests/collective_mpi, whose settings these are. What comes back is what files
-# hold, so no sanitizer is needed.
+# Ranks under mpirun that are killed while they save: see tests/collective_mpi, whose settings these are. Only files are
+# read back, so no sanitizer is needed.
 set(chunkmem_own_programs ON)
 if(CHUNKMEM_SANITIZE)
   return()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that are killed while they save, under mpirun: whoever comes next goes on from the newest whole checkpoint,
-// with the right bits.
+// Ranks that are killed while they save, under mpirun: the next job resumes from the newest whole checkpoint, with the
+// right bits.
 #include "exact_training.hpp"
 
 #include <chunkmem/backend/host_arena.hpp>
@@ -30,7 +30,7 @@ namespace {
 
 constexpr std::uint64_t steps_of_a_job = 12;
 
-/// Hashes after 0, 1, ... steps of the training that nobody kills, on one rank.
+/// Hashes after 0, 1, ... steps of the undisturbed training, on one rank.
 std::vector<std::uint64_t> right_hashes(std::uint64_t steps)
 {
   using manager_type = cm::manager<cm::backend::host_arena>;
@@ -46,7 +46,7 @@ std::vector<std::uint64_t> right_hashes(std::uint64_t steps)
   return hashes;
 }
 
-/// What the ranks of one job said, by the begin of the file's name.
+/// The words of the ranks of one job, by the begin of the file's name.
 struct said {
   std::map<std::string, std::vector<std::string>> words;
 
@@ -76,7 +76,7 @@ said run(const fs::path& folder, std::uint64_t seed, std::uint32_t ranks)
   return result;
 }
 
-/// A training that goes on from job to job, each of which ends by a kill.
+/// A training that continues from job to job, each of which ends by a kill.
 class killed_training {
  public:
   explicit killed_training(std::uint32_t jobs) : right_{right_hashes((jobs + 1) * steps_of_a_job)}

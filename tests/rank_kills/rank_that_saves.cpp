@@ -92,7 +92,7 @@ class deadly_folder {
 };
 static_assert(lockable_folder<deadly_folder>);
 
-/// Which rank kills, when, and whom: nobody with seed 0.
+/// The rank that kills, the time, and the victims: none with seed 0.
 killer killer_of(std::uint64_t seed, collective::mpi& ranks)
 {
   killer made;

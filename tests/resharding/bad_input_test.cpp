@@ -21,7 +21,7 @@ namespace checkpoint = cm::checkpoint;
 
 namespace {
 
-/// What a rank declares, and with which settings; the same on all ranks where nothing is wrong.
+/// The declarations and settings of a rank; the same on all ranks where nothing is wrong.
 struct seat {
   std::uint64_t elements = 40000;  ///< over three ranks, and more
   std::string name = "weight";

@@ -70,7 +70,7 @@ enum class ending : std::uint8_t {
   unheard,  ///< it took part, and the answer did not come: a comm_error there, and not on others
 };
 
-/// What is to happen in a save.
+/// The planned events of a save.
 struct attempt {
   std::uint32_t ranks = 2;
   std::uint32_t sized_for = 0;             ///< a model as so many ranks have it; 0: these
@@ -89,7 +89,7 @@ struct ended {
   std::vector<std::string> clean_up{};
 };
 
-/// The class of what `work()` throws, and its text.
+/// The class of the exception of `work()`, and its text.
 inline std::string outcome_of(cm::call_ref<void()> work)
 {
   try {

@@ -11,7 +11,7 @@
 #include <vector>
 
 /// Trainings in which weights miss updates, and Adam as PyTorch counts it: each weight counts its own updates. Written
-/// from the formulas, in scalar code that knows nothing of the library.
+/// from the formulas, in scalar code that is independent of the library.
 namespace plain_counts {
 
 /// Fewer elements than a block of a norm has; more than its lanes.
@@ -36,9 +36,9 @@ class dice {
   std::uint64_t state_;
 };
 
-/// When the updates of a step happen. `dropped`: its gradients are dropped, and there is no step.
+/// The time of the updates of a step. `dropped`: its gradients are dropped, and there is no step.
 enum class timing : std::uint8_t { at_once, late, on_device, early, dropped };
-/// Who trains.
+/// The trainer: a manager, or ranks.
 enum class place : std::uint8_t { alone, ranks, stages, device };
 
 struct step {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What several ranks saved, as one file for Python's safetensors, and what that wrote, as the weights of several ranks:
-// beside a training on one rank that never stopped, and was filled by hand.
+// Saves of several ranks as one file for Python's safetensors, and its files as the weights of several ranks: compared
+// with an uninterrupted training on one rank that was filled by hand.
 #include "rig.hpp"
 
 #include <checkpoint/exchange.hpp>

@@ -25,7 +25,7 @@
 #include <type_traits>
 #include <vector>
 
-/// A training that goes on over other ranks than those it began on, and the same on one rank that never stopped.
+/// A training that continues over other ranks than those it began on, and the same on one uninterrupted rank.
 namespace resharding {
 
 namespace cm = chunkmem;
@@ -59,7 +59,7 @@ inline constexpr std::uint32_t first_of_late = 2;  ///< step of its first gradie
   return all;
 }
 
-/// What one rank and many declare alike.
+/// The common declarations of one rank and many.
 template <class Element, class Model>
 struct declared {
   explicit declared(Model& model) : m{model}, kernel{kernel_of_all()}

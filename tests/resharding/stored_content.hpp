@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-/// What the files of a generation say, put together by hand: no loader of the library is asked what a part is.
+/// The content of a generation's files, put together by hand, without any loader of the library.
 namespace resharding {
 
 namespace cm = chunkmem;
@@ -101,8 +101,7 @@ template <class Folder>
   return content_of(folder, cm::checkpoint::check_generation(folder, numbers[0]).generation());
 }
 
-/// The first difference in words, or nothing. States of what was never updated read as zeros: whether they are stored
-/// does not count.
+/// The first difference in words, or nothing. States without an update read as zeros, whether they are stored or not.
 [[nodiscard]] inline std::string difference(const stored_content& left, const stored_content& right)
 {
   const auto is_zero = [](const std::string& name, const stored_bytes& it) {

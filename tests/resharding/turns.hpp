@@ -86,7 +86,7 @@ class turns {
   support::dice chance_;
 };
 
-/// What a wrong protocol, or a wrong folder, of one rank would do.
+/// A wrong protocol, or a faulty folder, of one rank.
 struct rank_lies {
   bool file_syncs = false;
   bool folder_syncs = false;

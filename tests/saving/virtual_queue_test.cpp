@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The queue of a save in virtual time copies the pieces that the real one copies, and waits where that one waits.
+// The queue of a save in virtual time copies the same pieces as the real one, and waits at the same places.
 #include <saving/virtual_queue.hpp>
 
 #include <chunkmem/checkpoint/save_queue.hpp>

@@ -74,7 +74,7 @@ struct gradients {
   }
 };
 
-/// How a rank's measure differs from that of one rank, or nothing.
+/// The difference of a rank's measure from that of one rank, or nothing.
 std::string difference(const gradient_measure& found, const gradient_measure& wanted)
 {
   std::string result;
@@ -193,7 +193,7 @@ struct mixed {
   }
 };
 
-/// As above: what a rank found, or nothing where it is what one rank finds.
+/// As above: the difference of a rank's result from that of one rank, or nothing.
 template <class Layout>
 std::string complaint_of(const mixed& all, std::uint32_t ranks)
 {

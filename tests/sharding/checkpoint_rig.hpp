@@ -100,7 +100,7 @@ struct division {
   }
 };
 
-/// What each rank says of `work(rank, model, tensors)`: nothing, or what was thrown.
+/// The error of each rank in `work(rank, model, tensors)`: nothing, or the text of the exception.
 using work_of_rank = cm::call_ref<void(std::uint32_t rank, model_type& model, declared<model_type>& tensors)>;
 inline std::vector<std::string> said_on(const division& how, work_of_rank work)
 {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// No bytes that were not made: every way to bytes over ranks, where the other ranks are dead, silent or ask for
-// something else.
+// No wrong bytes: every way to read bytes over ranks, where the other ranks are dead, silent or make another call.
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/collective/nccl.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Units are made new while a step goes on: every rank reads right values or is told, whatever one rank does.
+// Units are gathered anew during a step: every rank reads right values or gets an error, whatever one rank does.
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/optimizer/adam.hpp>
@@ -166,7 +166,7 @@ std::vector<float> undisturbed(const scenario& it)
   REQUIRE(found[0].seen == found[1].seen);
   return found[0].seen;
 }
-/// All that was read is right. What was not read is -1, or missing at the end.
+/// All values that were read are right. A value that was not read is -1, or missing at the end.
 [[nodiscard]] bool is_right(const std::vector<float>& seen, const std::vector<float>& wanted)
 {
   for (std::size_t index = 0; index < seen.size(); ++index)

@@ -222,7 +222,7 @@ struct trainer_with {
 };
 using trainer = trainer_with<>;
 
-/// What rank 0 makes of `work(trainer)`; the other ranks make the same.
+/// The result of `work(trainer)` on rank 0; the other ranks do the same.
 template <class Trainer = trainer, class Work>
 auto on_ranks(const setting& how, Work work)
 {

@@ -29,7 +29,7 @@ values sum_of(const std::vector<values>& all)
   return sum;
 }
 
-/// What each rank adds to each element in each micro-batch: [rank][batch][element].
+/// The gradients of each rank for each element in each micro-batch: [rank][batch][element].
 struct gradients {
   std::vector<std::vector<values>> of;
 

@@ -171,7 +171,7 @@ struct told_descent {
 
 /// Two ranks with three layers take a step. The compute agent makes the gradient of layer 0, the last one, behind the
 /// first update alone, or gives up.
-/// @return   what went wrong, or nothing
+/// @return   the mistake, or nothing
 std::string step_before_the_end(sharding::zero divided, updates when, const optimizer::step_options& options)
 {
   static constexpr std::uint64_t elements = 16384;  // a share fills a chunk
@@ -446,7 +446,7 @@ using apart_ends = sharding::sums_apart<sharding::process_groups<collective::loc
 
 /// Two ranks that wait for a minute. Rank 1 does `gives_up`, and lives on unless that throws. Rank 0 waits for it, in
 /// the sum of a gradient or in the gather of a weight.
-/// @return   what rank 0 was told
+/// @return   the error of rank 0
 std::optional<comm_failure> told_by(
     bool waits_in_sum, call_ref<void(sharded_model<backend::host_arena, apart_ends>&, apart_ends&)> gives_up)
 {

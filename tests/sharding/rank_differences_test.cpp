@@ -31,7 +31,7 @@ using namespace chunkmem;
 using Catch::Matchers::ContainsSubstring;
 using model_type = sharded_model<backend::host_arena, collective::local_threads>;
 
-/// In what one rank differs.
+/// The property in which one rank differs.
 enum class thing : std::uint8_t {
   nothing,
   value,          // a bit of one element
@@ -235,7 +235,7 @@ class trainer {
   tensor<float> own_;
 };
 
-/// Where the difference has to be found, and what has to be in the words.
+/// The place where the difference has to be found, and the words of its message.
 std::pair<std::string, std::string> expected(const scenario& it)
 {
   const std::string filled = "weight " + name_of(it.tensor);
@@ -266,7 +266,7 @@ std::pair<std::string, std::string> expected(const scenario& it)
   }
 }
 
-/// @return   what is wrong with what ranks were told, or nothing
+/// @return   the mistake in the errors of the ranks, or nothing
 std::string run(const scenario& it)
 {
   std::vector<std::pair<std::string, std::string>> said(it.ranks);
@@ -328,7 +328,7 @@ TEST_CASE("random models whose ranks are alike train, whatever each rank has of 
   }
 }
 
-/// What `work(rank, m, weights)` throws on each of three ranks, with a small weight and one longer than a chunk.
+/// The exception of `work(rank, m, weights)` on each of three ranks, with a small weight and one longer than a chunk.
 using work_of_rank = call_ref<void(std::uint32_t rank, model_type& m, const std::vector<tensor<float>>& weights)>;
 std::vector<std::string> said_on_three(work_of_rank work)
 {

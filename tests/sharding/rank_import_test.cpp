@@ -19,7 +19,7 @@ using support::memory_folder;
 
 namespace {
 
-/// What three ranks saved, as a file of weights alone.
+/// The save of three ranks as a file of weights alone.
 memory_folder exported(float begin)
 {
   memory_folder folder;

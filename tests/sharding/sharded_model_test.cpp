@@ -422,7 +422,7 @@ float number(std::uint64_t seed)
   return static_cast<float>(static_cast<std::int64_t>(seed >> 40U) - (1 << 23)) / (1 << 23);
 }
 
-/// What six batches a step left behind, on however many ranks.
+/// The results of six batches a step, on any number of ranks.
 struct sampled_outcome {
   std::map<std::pair<std::uint64_t, std::uint32_t>, std::vector<float>> gradients;  // of each batch of each step
   std::vector<std::byte> norms;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr tensor_handle share{tensor_id{2}, 1};
 
-/// Writes down what it is asked to do.
+/// Records its calls.
 template <bool HasBytes>
 struct told_site {
   static constexpr bool has_bytes = HasBytes;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which steps there are: a time, a place and an owner. The ctest docs.steps compares the table with its page.
+// The existing kinds of steps: a time, a place and an owner. The ctest docs.steps compares the table with its page.
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/manager/manager.hpp>

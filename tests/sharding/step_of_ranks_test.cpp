@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one step of a sharded model moves over links, and what becomes of it where a rank dies at any of its
+// The bytes that one step of a sharded model moves over links, and its results where a rank dies at any of its
 // collectives.
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/local_threads.hpp>
@@ -107,7 +107,7 @@ void write_figure(const std::string& stage, double over)
       << "\n";
 }
 
-/// What makes a model whole, or adds it, how often in a step: the table of docs/policies/ownership.md.
+/// The operations that gather or add a model, and their number in a step: the table of docs/policies/ownership.md.
 std::uint64_t rounds(const sharding::zero& divided, std::uint32_t micro_batches)
 {
   return (divided.parameters ? 2 * micro_batches : 1) + (divided.gradients ? micro_batches : 1);
@@ -170,7 +170,7 @@ TEST_CASE("where weights are kept a step gathers each unit once, and sums it onc
   write_figure("stage1", worst_of(sharding::zero_1));
 }
 
-/// How often a step of four micro-batches gathers the weights.
+/// The number of gathers of the weights in a step of four micro-batches.
 struct gathers {
   double counted = 0;
   double expected = 0;  // by the rule of configurator::moved_by, which has a test of its own

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps of ranks with a fake GPU each over a fake NCCL: their weights, and what becomes of a step where a rank dies at
+// Steps of ranks with a fake GPU each over a fake NCCL: their weights, and the results of a step where a rank dies at
 // any of its collectives.
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/collective/nccl.hpp>
@@ -62,7 +62,7 @@ struct trainer {
     }
     (void)m.step(kernel, {.learning_rate = 0.125F, .clip = {.norm = 1e9F}});
   }
-  /// The first element of what this rank owns of the first weight.
+  /// The first element of this rank's shard of the first weight.
   float first_of_share()
   {
     const auto pin =
@@ -71,7 +71,7 @@ struct trainer {
   }
 };
 
-/// What each rank does, with its communicator over one world. @param work   `work(rank, gpu, all)`
+/// The work of each rank, with its communicator over one world. @param work   `work(rank, gpu, all)`
 void on_gpus(call_ref<void(std::uint32_t rank, support::fake_device& gpu, counted_type& all)> work)
 {
   const collective::thread_group threads{ranks, {.deadline = deadline}};

@@ -66,7 +66,7 @@ struct greedy : ownership::sharded {
                                              : ownership::sharded::owned(chunk, rank_id{index_of(rank) + 1}, world);
   }
 };
-/// Everybody owns the first share; nobody the others.
+/// Every rank owns the first share; none owns the others.
 struct crowded : ownership::sharded {
   static constexpr std::string_view name = "crowded";
   [[nodiscard]] ownership::owned_range owned(const ownership::owned_chunk& chunk, rank_id,

@@ -41,7 +41,7 @@ std::vector<wish> random_wishes(std::uint64_t seed)
   return result;
 }
 
-/// What is wrong with a plan, element by element; empty: nothing.
+/// The mistake in a plan, element by element; empty: none.
 template <class Layout>
 std::string complaint(const std::vector<wish>& wishes, std::uint32_t ranks)
 {

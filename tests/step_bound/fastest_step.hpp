@@ -18,7 +18,7 @@ namespace step_bound_test {
 /// Tries every order of copies and of updates on the host of a tiny iteration, and every wait, over several iterations.
 ///
 /// A machine of events: compute takes the accesses in order, each link one copy at a time, the host one update at a
-/// time. It knows the rules and nothing of chains or bounds. Durations are whole numbers of nanoseconds; no drops.
+/// time. It has the rules, and no chains or bounds. Durations are whole numbers of nanoseconds; no drops.
 class fastest_step {
  public:
   explicit fastest_step(const step_bound::step_input& input) : input_{input}

@@ -198,7 +198,7 @@ class laid_out {
   {
     return {nanoseconds_, sizes_, uses_, stays_, room_, tasks_, {0, step_.up * 1e9}, {0, step_.down * 1e9}, 0};
   }
-  /// What find_reachable_step knows [ns]; infinity: the decisions do not fit.
+  /// The result of find_reachable_step [ns]; infinity: the decisions do not fit.
   [[nodiscard]] double least() const
   {
     try {

@@ -69,8 +69,8 @@ void fail_calls(bool all)
   CHECK(failed >= 2 * pairs().size());
 }
 
-/// A rank dies at a call of its communicators behind the checkpoint. A GPU hears of it by the deadline, which a slow
-/// machine may miss before: then once more, with a longer one.
+/// A rank dies at a call of its communicators after the checkpoint. A GPU notices by the deadline, which a slow machine
+/// may miss earlier: then once more, with a longer one.
 outcome die_at(const kind& how, std::uint64_t call, folders_type& saved)
 {
   const bool waits = how.place_of_bytes() == memory::fake_cuda;

@@ -169,7 +169,7 @@ struct reference {
   return cm::optimizer::adam{{.weight_decay = 0.01F}, {.masters = how.has_masters()}};
 }
 
-/// @param before   how steps were taken until step `begin`
+/// @param before   the kind of steps until step `begin`
 template <class Element>
 [[nodiscard]] const reference<Element>& reference_of(const kind& how, const kind& before, std::uint32_t begin)
 {

@@ -21,9 +21,9 @@
 namespace support::ranks {
 
 /// Activations of a training over ranks, two blocks for each weight: a planner keeps, swaps or recomputes them. Each
-/// backward run compares what its block saved, so bytes that were lost or made otherwise are a complaint.
+/// backward run checks the bytes that its block saved, so lost or different bytes are reported.
 ///
-/// As no_activations. The calling thread has to reach the device.
+/// The interface of no_activations. The calling thread has to reach the device.
 template <class Model>
 class activation_chain {
   using network_type = cm::activation::checkpointed<Model, chosen_planner>;
@@ -42,7 +42,7 @@ class activation_chain {
   }
 
   [[nodiscard]] auto iteration(std::uint32_t micro_batches) { return network_.iteration("train", micro_batches); }
-  /// @param forward, backward   `forward(index)`: what the trainer does with this weight in that pass
+  /// @param forward, backward   `forward(index)`: the trainer's work with this weight in that pass
   template <class Scope, class Forward, class Backward>
   void run(Scope& scope, std::uint32_t step, std::uint32_t batch, Forward forward, Backward backward)
   {
@@ -81,18 +81,18 @@ class activation_chain {
     block.backward = [this, index](run_type& run) { backward(index, run); };
   }
 
-  /// Element of what block `index` adds to its input.
+  /// An element of the tensor that block `index` adds to its input.
   [[nodiscard]] static float value(float of_block, std::uint64_t element)
   {
     return of_block + static_cast<float>(element & 1023U);
   }
-  /// Of one block in one run.
+  /// The number of one block in one run.
   [[nodiscard]] static float number_of(std::size_t index, std::uint64_t of_run) { return noise(index, of_run, 3); }
   [[nodiscard]] static std::uint64_t source_of(std::uint64_t element)
   {
     return element < output ? element : element - output;
   }
-  /// Of the rank, the step and the micro-batch.
+  /// A number of the rank, the step and the micro-batch.
   [[nodiscard]] std::uint64_t run_number(const run_type& run) const
   {
     return (run.moment().step * 16 + run.moment().micro_batch) * 64 + rank_;
@@ -147,7 +147,7 @@ class activation_chain {
   network_type network_;
   std::vector<part> parts_;
   std::function<void(std::size_t)> forward_, backward_;
-  std::atomic<bool> has_other_bytes_ = false;  // a kernel
+  std::atomic<bool> has_other_bytes_ = false;  // a kernel sets it
 };
 
 }  // namespace support::ranks

@@ -18,7 +18,7 @@
 
 namespace support {
 
-/// When queued work runs: as late as its events allow, as early, or somewhere in between.
+/// The time at which queued work runs: as late as its events allow, as early as possible, or somewhere in between.
 enum class schedule : std::uint8_t { latest, earliest, random };
 
 struct adversarial_options {
@@ -29,13 +29,13 @@ struct adversarial_options {
   bool async_compute = false;
 };
 
-/// A backend that uses every freedom the concept leaves, so that a missing event is a wrong result every time.
+/// A backend that uses every freedom of the concept, so that a missing event gives a wrong result every time.
 ///
 /// One thread, deterministic in its seed. Each agent has a queue; its head is ready when no wait stands before it. At
-/// every call, what is ready to be copied or filled has its destination poisoned with NaN bytes (the earliest moment
-/// at which it may be half written), and then runs now, later or last, as the schedule says. `wait(host, e)` runs
-/// what e depends on. Fresh and released memory is poisoned. A copy outside of live memory, or whose memory is given
-/// back while it is queued, is a fault: noted, not run. `skip_wait` removes one edge, to see that tests notice.
+/// every call, ready copies and fills have their destinations poisoned with NaN bytes (the earliest moment at which
+/// they may be half written), and then run now, later or last, as the schedule says. `wait(host, e)` runs everything
+/// that e depends on. Fresh and released memory is poisoned. A copy outside of live memory, or whose memory is released
+/// while it is queued, is a fault: it is recorded and not run. `skip_wait` removes one edge, to test that tests notice.
 /// A callable launched while compute is the caller runs at once, as in host_arena.
 ///
 /// Cost: O(agents + live allocations) per operation; allocates freely. Queued work is dropped at the end.
@@ -85,7 +85,7 @@ class adversarial {
         if (touches(entry.work, place, size)) note("release of memory that a queued operation uses");
       }
     }
-    if (!memory_.release(where, place)) note("release of memory that nobody holds");
+    if (!memory_.release(where, place)) note("release of memory that is not allocated");
   }
 
   void copy(std::byte* to, const std::byte* from, bytes size) { copy(to, from, size, agent::host); }
@@ -143,13 +143,13 @@ class adversarial {
   [[nodiscard]] std::uint64_t now() const noexcept { return time_; }  ///< calls so far: time enough for a report
   [[nodiscard]] std::uint64_t throttled() const noexcept { return 0; }
 
-  /// Runs all that is queued.
+  /// Runs all queued work.
   void drain()
   {
     for (std::size_t i = 0; i < agents_; ++i) finish({.value = given_[i], .source = static_cast<agent>(i)});
   }
 
-  /// What went wrong so far, one sentence each. A test ends by asking that this is empty.
+  /// All faults so far, one sentence each. A test ends with the check that the list is empty.
   [[nodiscard]] const std::vector<std::string>& faults() const noexcept { return faults_; }
   [[nodiscard]] const counts& counters() const noexcept { return counts_; }
   [[nodiscard]] std::size_t queued_operations() const noexcept
@@ -159,7 +159,7 @@ class adversarial {
     return sum;
   }
 
-  /// Ignores each wait for which the filter says so; index counts the calls of wait from 0, over all agents.
+  /// Ignores each wait for which the filter returns true; index counts the calls of wait from 0, over all agents.
   void skip_wait(wait_filter filter) { skips_ = std::move(filter); }
   void skip_wait(std::uint64_t index)
   {
@@ -194,7 +194,7 @@ class adversarial {
     ++given_[index_of(stream)];
   }
 
-  /// What happens at every call: poison what is ready, run as much as the schedule says.
+  /// Runs at every call: poisons the ready work, and runs as much as the schedule says.
   void step()
   {
     ++time_;
@@ -205,7 +205,7 @@ class adversarial {
     }
   }
 
-  /// Lets waits go whose event is reached, and poisons every destination that may be half written from now on.
+  /// Releases waits whose event is reached, and poisons every destination that may be half written from now on.
   void settle()
   {
     for (bool moved = true; std::exchange(moved, false);) {
@@ -241,7 +241,7 @@ class adversarial {
     return false;
   }
 
-  /// Runs exactly what `point` depends on.
+  /// Runs exactly the work that `point` depends on.
   void finish(event point)
   {
     const std::size_t who = index_of(point.source);
@@ -250,7 +250,7 @@ class adversarial {
       if (finished_[who] >= point.value) return;
       const operation& head = queues_[who].front().work;
       if (head.kind == operation_kind::wait) {
-        const event before = head.point;  // a copy: the queue moves under it
+        const event before = head.point;  // a copy, since the queue changes
         finish(before);
       } else {
         run_head(who);

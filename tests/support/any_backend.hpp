@@ -16,7 +16,7 @@
 
 namespace support {
 
-/// Of a host_arena or of an adversarial backend.
+/// Options of a host_arena or of an adversarial backend.
 struct any_options {
   any_options(const chunkmem::backend::host_arena_options& of)
       : device_capacity{of.device_capacity}, host_capacity{of.host_capacity}, async_compute{of.async_compute}
@@ -118,7 +118,7 @@ class any_backend : public failing<arena_or_adversarial> {
  public:
   explicit any_backend(const any_options& options, const failure_plan& plan = {}) : failing{plan, options} {}
 
-  /// These are of `adversarial`. A host_arena knows of no faults; the last two are not for it.
+  /// Functions of `adversarial`. A host_arena records no faults; do not call the last two for it.
   void drain()
   {
     if (adversarial* const it = inner().as_adversarial()) it->drain();

@@ -9,7 +9,7 @@
 
 namespace support {
 
-/// Policies of a run. What is not said is as in `manager`.
+/// Policies of a run. Policies that are not given are the defaults of `manager`.
 struct policies {
   every_eviction eviction{"belady"};
   every_transfer transfer{"lookahead"};
@@ -20,8 +20,8 @@ struct policies {
 
 /// One type of manager for trainings that differ in their policies: a type costs some 500 functions for each trainer.
 ///
-/// That policies named by a type decide alike is what tests/equality/host_arena_test.cpp shows.
-/// Where the calling thread cannot read the device, states stay on the host until a test gives it another share.
+/// tests/equality/host_arena_test.cpp shows that policies named by a type make the same decisions. Where the calling
+/// thread cannot read the device, states stay on the host until a test gives it another share.
 /// @tparam Transfer   every_transfer, which always makes plans, or no_prefetch, which makes none
 template <class Backend, class Transfer = every_transfer>
 using any_manager = chunkmem::manager<
@@ -59,7 +59,7 @@ struct maker<chunkmem::basic_manager<Backend, Rules, Layout, Eviction, Placement
 
 }  // namespace detail
 
-/// A manager whose policies that are chosen at run time are those of `it`; what its type names is as the type says.
+/// A manager with the policies of `it`, as far as its type lets them be chosen at run time.
 template <class Manager, class Backend>
 [[nodiscard]] Manager make_manager(Backend& memory, const chunkmem::manager_options& options, const policies& it)
 {

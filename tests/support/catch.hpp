@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Catch2 version 3 where it is installed, else Debian 12's 2.13. Tests are written in the words of version 3.
+// Catch2 version 3 where it is installed, else Debian 12's 2.13. Tests use the names of version 3.
 #if __has_include(<catch2/catch_test_macros.hpp>)
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_template_test_macros.hpp>

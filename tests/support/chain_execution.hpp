@@ -15,7 +15,7 @@
 
 namespace support {
 
-/// A random chain in whole frames, as `checkpointed` can run it: nothing is carried past a block, a run that saves
+/// A random chain in whole frames, as `checkpointed` can run it: no tensor is carried past a block, a run that saves
 /// nothing makes the same tensors as one that does, and the first block reads no tensor. A copy moves one frame.
 /// @param unit   seconds of the shortest run
 inline chain_problem roll_executable_chain(dice& dice, const chain_traits& traits, chunkmem::bytes frame, double unit)
@@ -54,9 +54,9 @@ inline chunkmem::backend::cost_table costs_of(const chunkmem::activation::activa
   return costs;
 }
 
-/// Runs a plan of a chain with the manager on a backend on which agents work for a while (`advance`). Saved bytes,
-/// outputs and gradients are tensors of one frame each, so that any free frame will do. Callbacks take the times of the
-/// chain, and read and write no byte.
+/// Runs a plan of a chain with the manager on a backend whose agents work for a while (`advance`). Saved bytes, outputs
+/// and gradients are tensors of one frame each, so any free frame is enough. Callbacks take the times of the chain, and
+/// read and write no byte.
 ///
 ///     chain_execution execution{memory, it.chain, it.budget, plan};
 ///     for (int step = 0; step < 5; ++step) execution.step();

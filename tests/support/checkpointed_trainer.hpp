@@ -26,7 +26,7 @@ namespace support::chain {
 
 using toy::crew;
 
-inline constexpr std::uint64_t groups = 6;  ///< of the rows that the kernels of the toy network take
+inline constexpr std::uint64_t groups = 6;  ///< groups of rows in the kernels of the toy network
 inline constexpr std::uint64_t rows = groups * toy::batch;
 
 // Kernels.
@@ -56,7 +56,7 @@ inline void sum_rows(float* out, const float* a, std::uint64_t n, float beta) no
   for (std::uint64_t group = 0; group < groups; ++group)
     toy::sum_rows(out, a + group * toy::batch * n, n, group == 0 ? beta : 1.0F);
 }
-/// Three of four values stay, as the key says.
+/// Keeps three of four values, chosen by the key.
 inline void dropout(float* values, std::uint64_t count, const chunkmem::rounding_key& key) noexcept
 {
   std::array<std::uint16_t, 128> bits{};
@@ -67,7 +67,7 @@ inline void dropout(float* values, std::uint64_t count, const chunkmem::rounding
       values[first + index] *= (bits[index] & 3U) != 0 ? 1.25F : 0.0F;
   }
 }
-/// The slope of half the squared distance from a target; adds nothing up.
+/// The slope of half the squared distance from a target; adds to no gradient.
 inline void distance(float* loss, float* slope, const float* out, std::uint64_t count, std::uint64_t key) noexcept
 {
   float sum = 0;
@@ -81,7 +81,7 @@ inline void distance(float* loss, float* slope, const float* out, std::uint64_t 
 enum class kind : std::uint8_t {
   product,   ///< dropout(softsign(x W + b)); reads its input in backward
   residual,  ///< x + dropout(softsign(x U + b)) D; reads its input in backward
-  gate,      ///< dropout(softsign(x)); does not
+  gate,      ///< dropout(softsign(x)); does not read it
 };
 
 /// The kind and the sizes of a block, before the block has tensors.
@@ -102,7 +102,7 @@ inline constexpr std::uint32_t blocks = std::size(plans);
 inline constexpr std::uint64_t widest = 32;
 inline constexpr float learning_rate = 0.01F;
 
-/// How a network is trained.
+/// The settings of a training.
 struct manner {
   crew workers{};
   std::uint32_t micro_batches = 1;
@@ -135,7 +135,7 @@ class trainer {
     for (std::uint32_t index = 0; index < blocks; ++index) declare(index);
   }
 
-  /// The bytes that the step needs. Allocates nothing.
+  /// The need of a step. Allocates nothing.
   chunkmem::memory_requirement rehearse()
   {
     return m_.rehearse([this] { step(0); });
@@ -185,14 +185,14 @@ class trainer {
 
   void update() { chunkmem::optimizer::step(m_, kernel_, {.learning_rate = learning_rate}); }
 
-  /// Before a step is tried again: nothing of the failed one stays. The network has dropped its own tensors.
+  /// Called before a step is repeated: drops everything of the failed one. The network has dropped its own tensors.
   void forget_step()
   {
     m_.drop_gradients();
     if (m_.state_of(slope_) != chunkmem::tensor_state::free) m_.drop(slope_);
   }
 
-  /// Everything that training left, read on the host.
+  /// All results of the training, read on the host.
   toy::outcome collect()
   {
     toy::outcome result;
@@ -205,7 +205,7 @@ class trainer {
     return result;
   }
 
-  /// Room for the losses of this many steps, so that a note of a loss allocates nothing.
+  /// Room for the losses of this many steps, so that recording a loss allocates nothing.
   void reserve(std::size_t steps) { losses_.reserve(steps); }
   [[nodiscard]] network_type& network() noexcept { return network_; }
   /// The tensors of all blocks and the slope are without bytes.

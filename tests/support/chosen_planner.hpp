@@ -25,7 +25,7 @@ struct chosen_planner {
 
   std::string_view choice = "planned";
 
-  /// Where no plan of the chosen planner fits, the budget is that of keep_all: chunks leave by the manager's plan. Each
+  /// Where no plan of the chosen planner fits, the budget is that of keep_all: the manager's plan evicts chunks. Each
   /// plan of a program is made once. @threads   any
   [[nodiscard]] chunkmem::activation::activation_plan plan(const chunkmem::activation::layer_chain& chain,
                                                            const chunkmem::activation::activation_budget& budget) const
@@ -51,7 +51,7 @@ struct chosen_planner {
       if (choice == "capacity_prefix") return capacity_prefix{}.plan(chain, room);
       if (choice == "karma") return karma{}.plan(chain, room);
       if (choice == "rotor") return rotor{}.plan(chain, room);
-      if (choice == "pofo") return pofo{36}.plan(chain, room);  // a 27th of the time of its own slots
+      if (choice == "pofo") return pofo{36}.plan(chain, room);  // a 27th of the time with its default slots
       return planned{}.plan(chain, room);
     };
     activation_plan made = by(budget);

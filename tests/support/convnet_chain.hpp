@@ -50,7 +50,7 @@ struct picture_device {
 /// FLOP of an operator that is no matrix product; 0 of any other.
 ///
 /// A batch norm has 4 for each element. A pool has 1 for each element that it reads. All others have 1 for each element
-/// that they make. A concatenation is among them, though it computes nothing: 1 stands for its index.
+/// that they make. A concatenation computes nothing, but also has 1, for its index.
 [[nodiscard]] constexpr std::uint64_t element_flops(const picture_operator& layer) noexcept
 {
   if (is_product(layer.kind)) return 0;
@@ -59,11 +59,11 @@ struct picture_device {
   return pools ? layer.input_elements : layer.output_elements;
 }
 
-/// Seconds that the forward pass of an operator takes for one picture of a large batch, by formula.
+/// Seconds of the forward pass of an operator for one picture of a large batch, by formula.
 ///
-/// The time is that of all FLOP, plus that of the output's way: written once, and read once by the next operator.
+/// The time is that of all FLOP, plus that of the output's bytes: written once, and read once by the next operator.
 /// Weights are read once for a whole batch and not counted. The formula is a model, not a measurement: use measured
-/// times where you have some. Cost: O(1), no allocation.
+/// times if you have them. Cost: O(1), no allocation.
 ///
 ///     const double seconds = forward_seconds(layer, {.flops_per_second = 9.4e12, .bytes_per_second = 700e9});
 ///
@@ -84,9 +84,9 @@ struct picture_device {
   return seconds;
 }
 
-/// Seconds that the backward pass of an operator takes for one picture: twice the forward pass.
+/// Seconds of the backward pass of an operator for one picture: twice the forward pass.
 ///
-/// The first convolution takes less, since it makes one gradient; the difference is not counted.
+/// The first convolution takes less, since it computes one gradient; the difference is not counted.
 ///
 /// @throws config_error   a rate of the device is not a finite number above 0
 [[nodiscard]] constexpr double backward_seconds(const picture_operator& layer, const picture_device& device)

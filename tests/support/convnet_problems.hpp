@@ -23,7 +23,7 @@ inline constexpr picture_training picture_trainings[] = {
 /// A device of 2017: 60 % of its peak, and most of its memory's bandwidth.
 inline constexpr pictures::picture_device device_of_2017{.flops_per_second = 0.6 * 15.7e12, .bytes_per_second = 700e9};
 
-/// Two gigabytes are left for all else; a link of 12 GB/s each way.
+/// Two gigabytes are left for other data; a link of 12 GB/s each way.
 inline chain_problem problem_of(const picture_training& training)
 {
   return {.chain = pictures::chain_of(pictures::convnet_of(training.network), device_of_2017, training.pictures),

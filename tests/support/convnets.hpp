@@ -50,8 +50,8 @@ inline constexpr std::size_t picture_operator_kind_count = 9;
 /// The costs of one operator for one picture of a batch. Elements, not bytes.
 ///
 /// FLOP are those of matrix products, two for each multiplication; all other operators have 0. A product's backward
-/// pass makes two gradients, each as costly as the forward pass. The first convolution makes the gradient of its
-/// weights alone, since nobody wants that of the picture.
+/// pass computes two gradients, each as costly as the forward pass. The first convolution computes only the gradient of
+/// its weights, since the gradient of the picture has no reader.
 ///
 ///     for (const picture_operator& layer : network.operators) sum += layer.saved_elements;
 struct picture_operator {
@@ -64,7 +64,7 @@ struct picture_operator {
   /// Elements of this operator that the backward pass needs: its output. A ReLU works in place and keeps 0; a
   /// concatenation keeps 0, since both of its parts are kept already.
   std::uint64_t saved_elements = 0;
-  /// Of outputs of earlier operators that wait for a later concatenation, or for its backward pass. They are saved
+  /// Outputs of earlier operators that wait for a later concatenation, or for its backward pass. They are saved
   /// elements of those operators, and stay until the operator that made them runs backward.
   std::uint64_t carried_elements = 0;
   bool is_carried = false;  ///< a later concatenation reads the output too
@@ -95,7 +95,7 @@ struct convnet {
   [[nodiscard]] std::uint64_t backward_flops() const { return total(&picture_operator::backward_flops); }
   /// Elements that all operators make, those that a ReLU overwrites included. @throws size_overflow
   [[nodiscard]] std::uint64_t output_elements() const { return total(&picture_operator::output_elements); }
-  /// Elements that the backward pass keeps of all operators; the picture is not among them. @throws size_overflow
+  /// Elements that the backward pass keeps of all operators, without the picture. @throws size_overflow
   [[nodiscard]] std::uint64_t saved_elements() const { return total(&picture_operator::saved_elements); }
 
   /// The most blocks that the network can be cut into. The last operator ends a block.
@@ -139,20 +139,20 @@ struct picture_window {
 /// Appends operators to a network and tracks the shape of the last tensor.
 ///
 /// A tensor that is read again later is a branch. While a branch is open, no operator ends a block. A tensor for a
-/// later concatenation is carried instead: it lies beside all operators that follow.
+/// later concatenation is carried instead: it is kept next to all operators that follow.
 class picture_builder {
  public:
   picture_builder(std::string name, picture_shape picture) : shape_{picture} { network_.name = std::move(name); }
 
   [[nodiscard]] convnet finish() && { return std::move(network_); }
 
-  /// The last tensor will be read twice. The second reader starts from it, or joins it with another.
+  /// Marks the last tensor, which is read twice. The second reader starts from it, or joins it with another tensor.
   [[nodiscard]] picture_shape open_branch()
   {
     ++open_branches_;
     return shape_;
   }
-  /// A concatenation will read the last tensor too.
+  /// Marks the last tensor, which a concatenation reads too.
   [[nodiscard]] picture_shape carry()
   {
     network_.operators.back().is_carried = true;
@@ -346,7 +346,7 @@ inline void check_unet(std::uint64_t pixels, bool pads)
 
 /// A ResNet of bottlenecks, for pictures of 3 x 224 x 224 and 1,000 classes.
 ///
-/// The convolution of 3 x 3 has the stride of a block, as all later implementations have it. Source: He et al. 2015,
+/// The convolution of 3 x 3 has the stride of a block, as in all later implementations. Source: He et al. 2015,
 /// arXiv 1512.03385; depth 200: He et al. 2016, arXiv 1603.05027, with its blocks in the older order.
 ///
 ///     const convnet network = resnet(50);   // 174 operators
@@ -481,7 +481,7 @@ inline void check_unet(std::uint64_t pixels, bool pads)
 inline constexpr std::string_view convnet_names[] = {"ResNet-50", "ResNet-200",      "PreAct-ResNet-1001", "VGG16",
                                                      "WRN-28-10", "U-Net-572-valid", "U-Net-512-same"};
 
-/// The network of a name. It carries this name.
+/// The network with this name.
 ///
 ///     const convnet network = convnet_of("WRN-28-10");
 ///

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Counts what a program asks the heap and the system for, on all threads. A program one of whose tests includes this is
-// linked to the replacements, count_allocations.cpp.
-// Off under sanitizers, which need these functions themselves: ask `support::counts_allocations`, and skip.
-// Needs glibc: its __libc_* functions do the work.
+// Counts the requests of a program to the heap and the system, on all threads. A program with a test that includes this
+// header is linked to the replacements, count_allocations.cpp. Off under sanitizers, which need these functions
+// themselves: check `support::counts_allocations`, and skip. Needs glibc: its __libc_* functions do the work.
 
 #include <atomic>
 #include <cstdint>
@@ -25,11 +24,11 @@ inline constexpr bool counts_allocations = true;
 inline constexpr bool counts_allocations = false;
 #endif
 
-inline std::atomic<std::uint64_t> news{0};            ///< operator new, every form
-inline std::atomic<std::uint64_t> mallocs{0};         ///< malloc, calloc, realloc and the aligned ones, called directly
-inline std::atomic<std::uint64_t> maps{0};            ///< mmap, called directly (not by the heap itself)
-inline std::atomic<std::int64_t> live_bytes{0};       ///< bytes that operator new gave and has not back
-inline std::atomic<std::int64_t> most_live_bytes{0};  ///< the most of them at once, since somebody set it
+inline std::atomic<std::uint64_t> news{0};       ///< operator new, every form
+inline std::atomic<std::uint64_t> mallocs{0};    ///< malloc, calloc, realloc and the aligned forms, called directly
+inline std::atomic<std::uint64_t> maps{0};       ///< mmap, called directly (not by the heap itself)
+inline std::atomic<std::int64_t> live_bytes{0};  ///< bytes of operator new that were not released
+inline std::atomic<std::int64_t> most_live_bytes{0};  ///< the peak of live_bytes since a test set it
 
 struct allocation_counts {
   std::uint64_t by_new = 0;
@@ -40,13 +39,13 @@ struct allocation_counts {
   [[nodiscard]] std::uint64_t all() const noexcept { return heap() + by_mmap; }
 };
 
-/// What was asked for since the program began, by any thread.
+/// The requests since the program began, of any thread.
 [[nodiscard]] inline allocation_counts allocations_so_far() noexcept
 {
   return {news, mallocs, maps};
 }
 
-/// The most bytes that `work()` held at once beyond what was there, by operator new.
+/// The peak of bytes that `work()` allocated by operator new.
 template <class Work>
 [[nodiscard]] std::int64_t most_bytes_of(Work work)
 {
@@ -56,7 +55,7 @@ template <class Work>
   return most_live_bytes - before;
 }
 
-/// What was asked for between two readings.
+/// The requests between two readings.
 [[nodiscard]] inline allocation_counts operator-(const allocation_counts& now, const allocation_counts& before) noexcept
 {
   return {now.by_new - before.by_new, now.by_malloc - before.by_malloc, now.by_mmap - before.by_mmap};

@@ -15,7 +15,7 @@
 
 namespace support {
 
-/// A communicator that counts what it is asked to move, and calls `before(number)` at each call; and `into(number)` and
+/// A communicator that counts the bytes it moves, and calls `before(number)` at each call; and `into(number)` and
 /// `out(number)` around each wait for the words of others.
 template <class Inner>
 class counting {
@@ -123,11 +123,11 @@ class counting {
 
 using counting_ranks = counting<chunkmem::collective::local_threads>;
 
-/// A backend whose streams stand still while nobody waits for them, such as `adversarial`.
+/// A backend whose streams run only while a caller waits for them, such as `adversarial`.
 template <class Backend>
 inline constexpr bool stands_still = requires(Backend& memory) { memory.drain(); };
 
-/// Queued work runs before this rank waits for words: a real stream goes on by itself, and ranks that have yet to give
+/// Runs queued work before this rank waits for words: a real stream runs by itself, and ranks that have not yet given
 /// their words may wait for that work.
 template <class Inner, class Backend>
 void run_queues_before_words(counting<Inner>& ranks, Backend& memory)

@@ -12,7 +12,7 @@ namespace support {
 template <std::size_t Axes>
 using point = std::array<std::uint8_t, Axes>;
 
-/// Every point that `is_legal` accepts. @param extents   how many values each axis has
+/// Every point that `is_legal` accepts. @param extents   the number of values of each axis
 template <std::size_t Axes, class IsLegal>
 [[nodiscard]] std::vector<point<Axes>> legal_points(const point<Axes>& extents, IsLegal is_legal)
 {
@@ -26,7 +26,7 @@ template <std::size_t Axes, class IsLegal>
   }
 }
 
-/// The combinations of values of `Strength` axes that points have.
+/// The combinations of values of `Strength` axes that occur in points.
 template <std::size_t Axes, std::size_t Strength>
 class combinations {
   static_assert(Strength == 2 || Strength == 3);
@@ -43,7 +43,7 @@ class combinations {
     has_.assign(Strength == 3 ? sum * sum * sum : sum * sum, 0);
   }
 
-  /// @return   how many of this point are not there yet
+  /// @return   the number of this point's combinations that did not occur yet
   [[nodiscard]] std::size_t fresh(const point<Axes>& from) const
   {
     std::size_t count = 0;
@@ -75,18 +75,18 @@ class combinations {
       }
   }
 
-  std::array<std::size_t, Axes> first_{};  // number of the first value of each axis among the values of all
+  std::array<std::size_t, Axes> first_{};  // number of the first value of each axis among all values
   std::size_t values_ = 0;
   std::size_t count_ = 0;
   std::vector<std::uint8_t> has_;
 };
 
-/// Some of the points, which have every combination that all of them have and `before` lack: a covering array of this
-/// strength.
+/// A subset of the points with every combination that occurs in all points and not in `before`: a covering array of
+/// this strength.
 ///
-/// Each next point has the most combinations that are missing, of a part of the points that is drawn anew. Source: the
-/// greedy one-row-at-a-time algorithm of AETG (Cohen et al. 1997). Cost: about points x combinations of a point / 16
-/// for each row.
+/// Each next point has the most missing combinations, among a random part of the points. Source: the greedy
+/// one-row-at-a-time algorithm of AETG (Cohen et al. 1997). Cost: about points x combinations of a point / 16 for each
+/// row.
 template <std::size_t Strength, std::size_t Axes>
 [[nodiscard]] std::vector<point<Axes>> covering(const point<Axes>& extents, const std::vector<point<Axes>>& points,
                                                 const std::vector<point<Axes>>& before = {})
@@ -107,7 +107,7 @@ template <std::size_t Strength, std::size_t Axes>
         most = fresh;
         best = &points[index];
       }
-    if (best == nullptr) {  // the last missing ones are in few points
+    if (best == nullptr) {  // the last missing combinations are in few points
       stride = 1;
       continue;
     }

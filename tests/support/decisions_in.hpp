@@ -7,7 +7,7 @@
 
 namespace support {
 
-/// What a report says of decisions: all but the waits, which threads make longer or shorter from run to run.
+/// The decisions in a report: everything but the waits, which depend on the timing of threads.
 [[nodiscard]] inline std::string decisions_in(chunkmem::report report)
 {
   report.waits = {};

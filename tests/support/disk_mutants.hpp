@@ -14,12 +14,12 @@
 
 namespace support {
 
-/// A folder that lies: what a wrong protocol, or a wrong folder, would do. A search for lost bytes has to notice each.
+/// A folder that lies, like a wrong protocol or a faulty file system. A search for lost bytes has to notice each lie.
 struct lies {
   bool file_syncs = false;    ///< the sync of a file does nothing
   bool folder_syncs = false;  ///< the sync of the folder does nothing
   bool late_renames = false;  ///< a rename happens after the next sync of the folder
-  bool early_names = false;   ///< a file has its final name from the begin
+  bool early_names = false;   ///< a file has its final name from the start
 };
 
 class lying_folder {

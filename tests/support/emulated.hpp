@@ -5,7 +5,7 @@
 
 namespace support {
 
-/// The tests of the preset aarch64 run under qemu-user, which loses its own threads in a fork.
+/// True under qemu-user, where the preset aarch64 runs its tests: qemu loses its own threads in a fork.
 [[nodiscard]] inline bool is_emulated() noexcept
 {
   return std::getenv("CHUNKMEM_EMULATED") != nullptr;

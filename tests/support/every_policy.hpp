@@ -28,7 +28,7 @@ using every_placement =
 using every_transfer = chunkmem::transfer::any_transfer<chunkmem::transfer::no_prefetch, chunkmem::transfer::lookahead,
                                                         chunkmem::transfer::planned>;
 
-/// The names of policies; by default those of a manager for which none is named.
+/// The names of policies; by default those of a manager without named policies.
 struct policy_names {
   std::string_view eviction = "belady";
   std::string_view layout = "size_class_layout";

@@ -11,16 +11,16 @@
 
 namespace support {
 
-/// Which calls fail; counted from 0. `persistent`: that one and all after it, else that one alone.
+/// The calls that fail, counted from 0. `persistent`: that call and all later ones, else that call alone.
 struct failure_plan {
   std::optional<std::uint64_t> allocation{};
-  std::optional<std::uint64_t> copy{};  ///< copies and fills, in the order they are asked for
+  std::optional<std::uint64_t> copy{};  ///< copies and fills, in the order of their calls
   bool persistent = false;
 };
 
 /// A backend that owns another one and lets its k-th allocation or copy fail, with nothing changed.
 ///
-/// Without a plan it only counts: run once to learn how many calls there are, then once for each k.
+/// Without a plan it only counts: run once to learn the number of calls, then once for each k.
 template <chunkmem::stream_backend Backend>
 class failing {
  public:
@@ -33,8 +33,9 @@ class failing {
   }
 
   [[nodiscard]] Backend& inner() noexcept { return inner_; }
-  [[nodiscard]] std::uint64_t allocations() const noexcept { return allocations_; }  ///< asked for, failed ones too
-  [[nodiscard]] std::uint64_t copies() const noexcept { return copies_; }            ///< asked for, failed ones too
+  /// Calls so far, with those that failed.
+  [[nodiscard]] std::uint64_t allocations() const noexcept { return allocations_; }
+  [[nodiscard]] std::uint64_t copies() const noexcept { return copies_; }
   [[nodiscard]] std::uint64_t failures() const noexcept { return failures_; }
   void set_plan(const failure_plan& plan) noexcept { plan_ = plan; }
 

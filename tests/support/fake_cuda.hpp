@@ -19,14 +19,13 @@ namespace support {
 
 /// A CUDA runtime on threads: models `chunkmem::cuda_api`. Copies of it share one GPU.
 ///
-/// It takes every freedom that the real one has, and answers broken rules with the real one's numbers. What has no
-/// number (memory used after it was freed, copies that overlap, a host function that calls the runtime) is listed by
-/// `faults()`. It can fail at every call and at every operation: see `fake_cuda_control`.
-/// Stricter than the real one: copies of pageable memory do not block; there is no legacy stream; a fill needs device
-/// memory, and its stream's device as the current one; a thread that captures may wait for nothing.
-/// Cost: a lock per call, and a wake-up where its stream was idle; a thread starts with the first work. Under
-/// `fake_schedule::latest` calls that repeat ask the heap for nothing; under the others a queue that grows longer than
-/// ever before does.
+/// It uses every freedom of the real runtime, and answers broken rules with the real error numbers. `faults()` lists
+/// errors without a number (memory used after it was freed, copies that overlap, a host function that calls the
+/// runtime). It can fail at every call and at every operation: see `fake_cuda_control`. Stricter than the real runtime:
+/// copies of pageable memory do not block; there is no legacy stream; a fill needs device memory, and its stream's
+/// device as the current one; a thread that captures may wait for nothing. Cost: a lock per call, and a wake-up where
+/// its stream was idle; a thread starts with the first work. Under `fake_schedule::latest` calls that repeat allocate
+/// nothing on the heap; under the other schedules only a queue that grows longer than ever before allocates.
 ///
 /// @threads   any
 class fake_cuda : public fake_cuda_resources {
@@ -91,8 +90,8 @@ class fake_cuda : public fake_cuda_resources {
           it.argument = argument;
         });
   }
-  /// A kernel: what `<<<>>>` is to the real one. No function of the Api, so not counted as a call; a refused launch is
-  /// told by `last_error()` alone.
+  /// Launches a kernel, as `<<<>>>` does. No function of the Api, so not counted as a call; only `last_error()` reports
+  /// a refused launch.
   void launch_kernel(stream_type stream, std::function<void()> kernel) const noexcept
   {
     enqueue(
@@ -205,7 +204,7 @@ class fake_cuda : public fake_cuda_resources {
   {
     return call(fake_call::destroy_executable, [&] {
       if (find(executable) == nullptr) return fake_code::invalid_handle;
-      gpu_->executables[executable.number - 1].reset();  // launches that are queued keep it
+      gpu_->executables[executable.number - 1].reset();  // queued launches keep it
       return fake_code::success;
     });
   }
@@ -219,7 +218,7 @@ class fake_cuda : public fake_cuda_resources {
         on->capture->is_broken = true;
         return fake_code::capture_unsupported;
       }
-      gpu_->let_wait(*on, it->last);  // one launch of it after the other
+      gpu_->let_wait(*on, it->last);  // launches of one graph run one after the other
       gpu_->push(*on, fake_work::graph).executable = it;
       gpu_->start(*on);
       it->last = on->now();
@@ -235,7 +234,7 @@ class fake_cuda : public fake_cuda_resources {
     return handle.owner == gpu_.get() && handle.number != 0 ? gpu_->executables[handle.number - 1] : nullptr;
   }
 
-  /// Gives a stream one thing to do, or its capture one node. `check` gives the code of what is wrong with it.
+  /// Enqueues one operation on a stream, or adds one node to its capture. `check` returns the code of an error.
   template <class Check, class Describe>
   int enqueue(fake_call which, stream_type stream, fake_work kind, bool is_nothing, const Check& check,
               const Describe& describe) const noexcept
@@ -275,7 +274,7 @@ class fake_cuda : public fake_cuda_resources {
   }
 };
 
-/// The same where only the stream is at hand, as in a launcher.
+/// The same with only the stream, as in a launcher.
 inline void launch_kernel(fake_stream_handle stream, std::function<void()> kernel)
 {
   if (stream.owner == nullptr) throw std::invalid_argument{"a kernel was launched on no stream"};

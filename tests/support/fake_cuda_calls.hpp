@@ -18,16 +18,16 @@
 
 namespace support {
 
-/// What is kept for each calling thread.
+/// The state of each calling thread.
 struct fake_caller {
   std::thread::id thread;
-  std::vector<int> contexts{};  ///< the stack of its contexts, by device; none as long as nothing needed one
+  std::vector<int> contexts{};  ///< the stack of its contexts, by device; empty until a call needed one
   int last_error = 0;
 
   [[nodiscard]] int device() const noexcept { return contexts.empty() ? 0 : contexts.back(); }
 };
 
-/// Counts the calls, and knows which shall fail.
+/// Counts the calls, and chooses those that fail.
 ///
 /// @threads   one at a time: the fake's lock is held
 class fake_calls {
@@ -35,11 +35,11 @@ class fake_calls {
   explicit fake_calls(const fake_cuda_options& options)
       : faults_stay_{options.faults_stay}, lost_(static_cast<std::size_t>(std::max(options.devices, 1)))
   {
-    history_.reserve(std::size_t{1} << 16);  // once: counting asks the heap for nothing after it
+    history_.reserve(std::size_t{1} << 16);  // once, so that counting allocates nothing later
   }
 
-  std::uint64_t operations = 0;    ///< that ran on streams
-  std::uint64_t after_sticky = 0;  ///< calls made by somebody who was told that the device is lost, but for pops
+  std::uint64_t operations = 0;    ///< operations that ran on streams
+  std::uint64_t after_sticky = 0;  ///< calls of threads that know of the device's loss, without pops
   std::uint64_t pageable = 0;      ///< copies from or to host memory that is not pinned
 
   void fail_call(std::uint64_t call, int code, bool persistent) { calls_.add(call, code, persistent); }
@@ -49,14 +49,14 @@ class fake_calls {
     of_[index(which)].add(call, code, persistent);
   }
   void fail_after(fake_call which, std::uint64_t call, int code) { after_[index(which)].add(call, code, false); }
-  /// What a call says that was made.
+  /// The code that a successful call returns.
   [[nodiscard]] int code_after(fake_call which) const { return after_[index(which)].code_for(count(which)); }
   void unload() noexcept { is_unloaded_ = true; }
 
   [[nodiscard]] std::uint64_t count() const noexcept { return history_.size(); }
   [[nodiscard]] std::uint64_t count(fake_call which) const noexcept { return counts_[index(which)]; }
   [[nodiscard]] fake_call call(std::uint64_t number) const { return history_.at(number - 1); }
-  /// The code that a device was lost with; of any device; and how many were lost.
+  /// The code that a device was lost with; that of any device; and the number of lost devices.
   [[nodiscard]] int sticky(int device) const noexcept { return lost_[static_cast<std::size_t>(device)].code; }
   [[nodiscard]] int sticky() const noexcept
   {
@@ -68,7 +68,7 @@ class fake_calls {
     return std::ranges::count_if(lost_, [](const loss& it) { return it.code != 0; });
   }
 
-  /// Counts a call of a thread with this device. 0, or why it may not happen.
+  /// Counts a call of a thread with this device. @return   0, or the code of its failure
   int admit(fake_call which, int devices, int device)
   {
     ++counts_[index(which)];
@@ -83,7 +83,7 @@ class fake_calls {
     return code;
   }
 
-  /// Counts an operation. False where it faults; then the device is lost.
+  /// Counts an operation. @return   false where it faults; then the device is lost
   bool admit_operation(int device)
   {
     ++operations;
@@ -93,7 +93,7 @@ class fake_calls {
     return false;
   }
 
-  /// A call returns its code: true where it says that the device is lost. A launch tells nobody: last_error does.
+  /// A call returns its code: true where it reports the loss of the device. A launch reports nothing; last_error does.
   bool tell(fake_call which, int code) noexcept
   {
     if (code == 0 || which == fake_call::launch_kernel) return false;
@@ -156,7 +156,7 @@ class fake_calls {
 
   std::vector<fake_call> history_;
   std::array<std::uint64_t, fake_call_names.size()> counts_{};
-  std::deque<fake_caller> callers_;  // references stay good
+  std::deque<fake_caller> callers_;  // references stay valid
   plan calls_;
   plan operations_;
   std::array<plan, fake_call_names.size()> of_;

@@ -12,17 +12,17 @@
 
 namespace support {
 
-/// Work that is written down instead of done: the nodes of a graph and what each follows.
+/// Work that is recorded and not run: the nodes of a graph and their predecessors.
 struct fake_capture {
   fake_stream* origin = nullptr;
   std::thread::id owner;
-  bool is_broken = false;  ///< a rule was broken: nothing more is taken, and its end gives no graph
+  bool is_broken = false;  ///< a rule was broken: nothing more is recorded, and the end gives no graph
   bool is_over = false;
   std::vector<fake_node> nodes;
   std::vector<fake_stream*> members;
 };
 
-/// The captures that are open, and their rules. Mode: thread-local.
+/// The open captures, and their rules. Mode: thread-local.
 ///
 /// @threads   one at a time: the fake's lock is held
 class fake_captures {
@@ -38,7 +38,7 @@ class fake_captures {
     return fake_code::success;
   }
 
-  /// A node at the end of a capturing stream, for the caller to fill in; null where the capture is broken.
+  /// A new node at the end of a capturing stream, for the caller to fill in; null where the capture is broken.
   static fake_operation* append(fake_stream& stream, fake_work kind)
   {
     fake_capture& it = *stream.capture;

@@ -12,8 +12,8 @@ struct fake_cuda_code {
   const char* name;
 };
 
-/// What the runtime of CUDA 13.0 may answer, in the order of its own list. Written down here a second time on purpose:
-/// tests compare the library with it.
+/// The answers of the runtime of CUDA 13.0, in the order of its own list. Repeated here on purpose: tests compare the
+/// library with this list.
 inline constexpr fake_cuda_code fake_cuda_codes[] = {
     {0, "cudaSuccess"},
     {1, "cudaErrorInvalidValue"},
@@ -167,14 +167,14 @@ consteval auto numbers_of_failures()
 inline constexpr auto all_cuda_codes = detail::numbers_of_failures();
 static_assert(all_cuda_codes.size() == 133);
 
-/// The runtime's name of a number; numbers it does not know have one name.
+/// The runtime's name of a number; all unknown numbers have one name.
 [[nodiscard]] constexpr const char* fake_name_of(int code) noexcept
 {
   const auto* const found = std::ranges::find(fake_cuda_codes, code, &fake_cuda_code::number);
   return found == std::end(fake_cuda_codes) ? "unrecognized error code" : found->name;
 }
 
-/// Whether the fake keeps answering with it until its process starts again. A number that nobody knows is one of them.
+/// Whether the fake returns this code until its process restarts. Unknown numbers are sticky too.
 [[nodiscard]] constexpr bool is_sticky_fake_code(int code) noexcept
 {
   constexpr int sticky[] = {214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 909, 911, 999};

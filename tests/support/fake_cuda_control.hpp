@@ -18,13 +18,13 @@
 
 namespace support {
 
-/// What tests tell a fake GPU, and ask it. Nothing here counts as a call.
+/// The controls and queries of a fake GPU for tests. No function here counts as a call.
 ///
 /// @threads   any
 class fake_cuda_control {
  public:
-  /// Call `number`, counted from 1 over all functions, returns `code` and does nothing; all later ones too where it is
-  /// persistent. After a sticky code every call returns that code, and nothing runs on streams any more.
+  /// Call `number`, counted from 1 over all functions, returns `code` and does nothing; so do all later calls if it is
+  /// persistent. After a sticky code every call returns that code, and streams run nothing.
   void fail_call(std::uint64_t number, int code, bool is_persistent = false) const
   {
     const std::lock_guard lock{gpu_->mutex};
@@ -38,15 +38,15 @@ class fake_cuda_control {
     gpu_->calls.fail_call_of(fake_calls::which(function), number, code, is_persistent);
   }
 
-  /// The call is made, and returns `code` then: that of earlier work.
+  /// The call is made, and then returns `code`: the error of earlier work.
   void fail_after(std::string_view function, std::uint64_t number, int code) const
   {
     const std::lock_guard lock{gpu_->mutex};
     gpu_->calls.fail_after(fake_calls::which(function), number, code);
   }
 
-  /// The operation that starts as the `number`-th on any stream (copy, batch, fill, host function, kernel, node of a
-  /// graph) faults instead, and takes the device with it.
+  /// The `number`-th operation to start on any stream (copy, batch, fill, host function, kernel, node of a graph)
+  /// faults instead, and the device is lost.
   void fail_operation(std::uint64_t number, int sticky_code) const
   {
     const std::lock_guard lock{gpu_->mutex};
@@ -60,14 +60,14 @@ class fake_cuda_control {
     gpu_->calls.unload();
   }
 
-  /// Called on a stream's thread for each copy and fill where its target is spoiled and not written yet. Set it first.
+  /// Called on a stream's thread for each copy and fill where its target is poisoned and not written yet. Set it first.
   void on_half_way(std::function<void(const fake_range&)> look) const
   {
     const std::lock_guard lock{gpu_->mutex};
     gpu_->half_way = std::move(look);
   }
 
-  /// Waits until all that was given to streams is done or dropped.
+  /// Waits until all enqueued work is done or dropped.
   void finish() const
   {
     std::unique_lock lock{gpu_->mutex};
@@ -85,7 +85,7 @@ class fake_cuda_control {
     return gpu_->calls.count(fake_calls::which(function));
   }
 
-  /// Which function call `number` was.
+  /// The function of call `number`.
   [[nodiscard]] std::string_view call_name(std::uint64_t number) const
   {
     const std::lock_guard lock{gpu_->mutex};
@@ -105,21 +105,21 @@ class fake_cuda_control {
     return calls("synchronize_event") + calls("synchronize_stream");
   }
 
-  /// Calls that make something.
+  /// Calls that allocate or create an object.
   [[nodiscard]] std::uint64_t allocations() const
   {
     return calls("allocate_device") + calls("allocate_pinned") + calls("create_pool") + calls("create_stream") +
            calls("create_event");
   }
 
-  /// Calls made after one had returned a sticky code. Pops of a context are none of them: they give a thread back.
+  /// Calls made after one had returned a sticky code, without pops of a context, which only restore a thread.
   [[nodiscard]] std::uint64_t calls_after_sticky() const
   {
     const std::lock_guard lock{gpu_->mutex};
     return gpu_->calls.after_sticky;
   }
 
-  /// Copies that would have blocked on the real one, since one side is not pinned.
+  /// Copies that would have blocked on the real runtime, since one side is not pinned.
   [[nodiscard]] std::uint64_t pageable_copies() const
   {
     const std::lock_guard lock{gpu_->mutex};
@@ -137,7 +137,7 @@ class fake_cuda_control {
     const std::lock_guard lock{gpu_->mutex};
     gpu_->memory.dismiss(place);
   }
-  /// A library takes memory of a device, beside the Api. False where there is not as much.
+  /// A library allocates memory of a device without the Api. @return   false where there is too little
   [[nodiscard]] bool take_for_library(int device, std::size_t size) const
   {
     const std::lock_guard lock{gpu_->mutex};
@@ -165,28 +165,28 @@ class fake_cuda_control {
     const std::lock_guard lock{gpu_->mutex};
     return gpu_->contexts.at(static_cast<std::size_t>(device));
   }
-  /// How often a thread went from one device to another, by cudaSetDevice or by a context that was pushed or popped.
+  /// The number of times that a thread changed its device, by cudaSetDevice or by a push or pop of a context.
   [[nodiscard]] std::uint64_t switches() const
   {
     const std::lock_guard lock{gpu_->mutex};
     return gpu_->switches;
   }
 
-  /// The code that the device was lost with; 0: it was not.
+  /// The code that the device was lost with, or 0.
   [[nodiscard]] int lost() const
   {
     const std::lock_guard lock{gpu_->mutex};
     return gpu_->calls.sticky();
   }
 
-  /// Rules that were broken and have no number. Work that is still queued may add some: `finish()` first.
+  /// Broken rules without a number. Queued work may add some: call `finish()` first.
   [[nodiscard]] std::vector<std::string> faults() const
   {
     const std::lock_guard lock{gpu_->mutex};
     return gpu_->faults;
   }
 
-  /// What was made and not given back.
+  /// The objects that were created and not released.
   [[nodiscard]] fake_live live() const
   {
     const std::lock_guard lock{gpu_->mutex};

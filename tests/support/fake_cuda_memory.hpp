@@ -18,15 +18,15 @@ namespace support {
 struct fake_pool {
   bool exists = true;
   int device = 0;
-  std::size_t limit = 0;  ///< [bytes]; 0: none of its own
+  std::size_t limit = 0;  ///< [bytes]; 0: no limit of its own
   std::size_t used = 0;   ///< [bytes]
-  std::size_t kept = 0;   ///< of the device: what is used, and what was freed and stays [bytes]
+  std::size_t kept = 0;   ///< device memory of the pool: used, or freed and kept [bytes]
 };
 
 /// Device and pinned memory of a fake GPU: limits, states, bounds.
 ///
-/// Nothing is unmapped before the end, so that a use after free meets poison and is found by its address.
-/// Cost: O(log allocations ever made) per question.
+/// Nothing is unmapped before the end, so that a use after free reads poison and is found by its address. Cost: O(log
+/// allocations ever made) per query.
 ///
 /// @threads   one at a time: the fake's lock is held
 class fake_memory {
@@ -35,9 +35,9 @@ class fake_memory {
   static constexpr std::align_val_t alignment{256};
 
   enum class state : std::uint8_t {
-    promised,    ///< allocated in stream order, and its stream has not come there
+    promised,    ///< allocated in stream order, and its stream has not reached the allocation
     live,        ///< may be used
-    given_back,  ///< freed in stream order, and its stream has not come there
+    given_back,  ///< freed in stream order, and its stream has not reached the free
     dead,
   };
   struct block {
@@ -46,7 +46,7 @@ class fake_memory {
     bool on_device = false;
     int device = 0;
     std::uint64_t pool = 0;      ///< number of the pool; 0: none
-    bool is_registered = false;  ///< the user's own, and only pinned
+    bool is_registered = false;  ///< the user's own memory, only pinned
   };
 
   explicit fake_memory(const fake_cuda_options& options)
@@ -68,7 +68,7 @@ class fake_memory {
   [[nodiscard]] std::size_t live_on_device() const noexcept { return live_on_device_; }
   [[nodiscard]] std::size_t live_pinned() const noexcept { return live_pinned_; }
 
-  /// Takes bytes of a device for what is no allocation: contexts, libraries. False where it has no room.
+  /// Takes bytes of a device for other uses than allocations: contexts, libraries. @return   false without room
   [[nodiscard]] bool take(int device, std::size_t size)
   {
     std::size_t& left = device_left_[static_cast<std::size_t>(device)];
@@ -102,14 +102,14 @@ class fake_memory {
     return map({.size = size});
   }
 
-  /// Pins memory of the user's. It is not spoiled.
+  /// Pins memory of the user, without poisoning it.
   void enroll(std::byte* place, std::size_t size)
   {
     blocks_.emplace(place, block{.size = size, .is_registered = true});
   }
   void dismiss(const std::byte* place) { blocks_.erase(place); }
 
-  /// Takes the bytes off the books. False where nothing is held at `place`.
+  /// Ends an allocation. @return   false where there is none at `place`
   bool give_back(std::byte* place, bool on_device)
   {
     const auto found = blocks_.find(place);
@@ -132,20 +132,20 @@ class fake_memory {
     return true;
   }
 
-  /// Its device has again what the pool keeps and nobody uses.
+  /// Returns memory that the pool keeps and that is not used to its device.
   void empty(fake_pool& pool)
   {
     device_left_[static_cast<std::size_t>(pool.device)] += pool.kept - pool.used;
     pool.kept = pool.used;
   }
 
-  /// A promised block may be used from now on.
+  /// Marks a promised block as usable.
   void bring_to_life(const std::byte* place)
   {
     if (block& it = blocks_.at(place); it.now == state::promised) it.now = state::live;
   }
 
-  /// A block given back may not be used any more.
+  /// Marks a released block as unusable.
   void bury(std::byte* place)
   {
     block& it = blocks_.at(place);
@@ -153,11 +153,11 @@ class fake_memory {
     std::memset(place, std::to_integer<int>(poison), it.size);
   }
 
-  /// What is wrong with touching a range now; null: nothing.
+  /// The error of an access to a range now; null: none.
   [[nodiscard]] const char* objection(const std::byte* place, std::size_t size) const
   {
     const auto* const it = touched(place, size);
-    if (it == nullptr) return nullptr;  // pageable memory: nobody here knows its bounds
+    if (it == nullptr) return nullptr;  // pageable memory, whose bounds are unknown
     const std::less<const std::byte*> before;
     if (before(place, it->first) || size > it->second.size - static_cast<std::size_t>(place - it->first))
       return "leaves its allocation";
@@ -168,14 +168,14 @@ class fake_memory {
     }
   }
 
-  /// Whether its owner has freed it, done or not.
+  /// Whether its owner has freed it, even if the stream has not reached the free.
   [[nodiscard]] bool is_given_back(const std::byte* place) const
   {
     const auto* const it = touched(place, 1);
     return it != nullptr && (it->second.now == state::given_back || it->second.now == state::dead);
   }
 
-  /// The allocation that has this byte and is not given back; null: none.
+  /// The allocation that has this byte and is not released; null: none.
   [[nodiscard]] const block* block_of(const std::byte* place) const
   {
     const auto* const it = touched(place, 1);

@@ -14,7 +14,7 @@
 
 namespace support {
 
-/// The part of the fake runtime that makes and unmakes: devices, memory, streams, events.
+/// The part of the fake runtime that creates and destroys: devices, memory, streams, events.
 ///
 /// @threads   any
 class fake_cuda_resources : public fake_cuda_control {
@@ -104,7 +104,7 @@ class fake_cuda_resources : public fake_cuda_control {
     return call(fake_call::destroy_pool, [&] {
       fake_pool* const it = find(pool, gpu_->memory.pools);
       if (it == nullptr) return fake_code::invalid_handle;
-      it->exists = false;  // what was allocated from it stays
+      it->exists = false;  // its allocations stay
       gpu_->memory.empty(*it);
       return fake_code::success;
     });
@@ -196,7 +196,7 @@ class fake_cuda_resources : public fake_cuda_control {
       return fake_code::success;
     });
   }
-  /// A priority that the device does not have becomes one that it has.
+  /// A priority is clamped to those of the device.
   int create_stream(stream_type& stream, int priority = 0) const noexcept
   {
     return call(fake_call::create_stream, [&](fake_caller& caller) {
@@ -268,8 +268,8 @@ class fake_cuda_resources : public fake_cuda_control {
     return it.exists ? &it : nullptr;
   }
 
-  /// True where a capture forbids the call: this thread's, which may not wait or allocate, or the stream's. It is
-  /// broken then.
+  /// True where a capture forbids the call: this thread's, which may not wait or allocate, or the stream's. The call
+  /// then breaks the capture.
   bool breaks_capture(fake_stream* stream) const
   {
     bool is_broken = gpu_->captures.break_own();

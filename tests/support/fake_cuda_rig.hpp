@@ -15,13 +15,13 @@
 
 namespace support {
 
-/// Success, or an exception that names the code.
+/// Accepts success, and throws an exception that names any other code.
 inline void must(int code)
 {
   if (code != 0) throw std::runtime_error{std::string{fake_name_of(code)} + " " + std::to_string(code)};
 }
 
-/// A fake runtime with a pool, and short ways to make things of it.
+/// A fake runtime with a pool, and short functions to create its objects.
 struct fake_rig {
   explicit fake_rig(const fake_cuda_options& options = {}) : api{options} { must(api.create_pool(pool, 0, 0)); }
   explicit fake_rig(fake_schedule when, std::uint64_t seed = 1)
@@ -73,7 +73,8 @@ inline bool all_are(const std::byte* place, std::size_t size, int value)
 
 /// Random fills, copies and kernels on buffers, with the waits that they need and no others.
 ///
-/// Each is done twice: on streams, and on the calling thread, one after the other. Both have to give the same bytes.
+/// Each operation is done twice: on streams, and on the calling thread, one after the other. Both have to give the same
+/// bytes.
 class fake_program {
  public:
   static constexpr std::size_t buffers = 5;
@@ -90,7 +91,7 @@ class fake_program {
     must(rig.api.synchronize_stream(streams_[0]));
   }
 
-  /// Enqueues; `expect` does it in the model.
+  /// Enqueues operations; `expect` does them in the model.
   void enqueue(std::uint64_t seed, int count, const wait_filter& keeps = {})
   {
     uses_ = {};

@@ -10,7 +10,7 @@ namespace support {
 
 class fake_gpu;
 
-/// A thing of a fake GPU: a plain value, never used for a second thing. The default is none.
+/// An object of a fake GPU: a plain value that is never reused. The default is none.
 template <class Kind>
 struct fake_handle {
   fake_gpu* owner = nullptr;
@@ -26,27 +26,27 @@ using fake_graph_handle = fake_handle<struct fake_graph>;
 using fake_executable_handle = fake_handle<struct fake_executable>;
 using fake_context_handle = fake_handle<struct fake_context>;
 
-/// When queued work runs.
+/// The time at which queued work runs.
 enum class fake_schedule : std::uint8_t {
   random,    ///< at once, with short delays before an operation and in the middle of it
   earliest,  ///< at once
-  latest,    ///< when a caller waits for it, or for what waits for it: a wait left out is a wrong result every time
+  latest,    ///< when a caller waits for it or its successors: a missing wait gives a wrong result every time
 };
 
 struct fake_cuda_options {
   int devices = 1;
   std::size_t device_memory = std::size_t{64} << 20;  ///< of each device [bytes]
-  std::size_t pinned_memory = SIZE_MAX;               ///< what the system pins [bytes]
+  std::size_t pinned_memory = SIZE_MAX;               ///< limit of pinned memory [bytes]
   int highest_priority = -5;                          ///< of streams; the lowest is 0
-  std::size_t context_memory = 0;                     ///< that a context takes of its device [bytes]
-  bool faults_stay = false;  ///< a sticky fault ends its own device alone; else all of them, as the runtime documents
-  bool has_pools = true;     ///< without: create_pool gives none, and freeing waits for all work
+  std::size_t context_memory = 0;                     ///< of a context on its device [bytes]
+  bool faults_stay = false;  ///< a sticky fault loses only its own device; else all of them, as documented
+  bool has_pools = true;     ///< false: create_pool gives none, and freeing waits for all work
   fake_schedule when = fake_schedule::random;
   std::uint64_t seed = 1;
   unsigned longest_delay = 12;  ///< yields in one delay, at most
 };
 
-/// What exists now.
+/// The numbers of live objects.
 struct fake_live {
   std::size_t device_allocations = 0;
   std::size_t pinned_allocations = 0;
@@ -130,7 +130,7 @@ static_assert(fake_call_names[static_cast<std::size_t>(fake_call::launch_kernel)
   return fake_call_names[static_cast<std::size_t>(which)];
 }
 
-/// The codes that the fake itself answers with.
+/// The codes that the fake itself returns.
 namespace fake_code {
 inline constexpr int success = 0;
 inline constexpr int invalid_value = 1;

@@ -18,7 +18,7 @@ struct fake_stream;
 struct fake_capture;
 struct fake_executable;
 
-/// A place in the work of a stream: all that it was given before.
+/// A position in the work of a stream: all work that was enqueued before.
 struct fake_point {
   fake_stream* stream = nullptr;  ///< null: nothing
   std::uint64_t position = 0;
@@ -42,7 +42,7 @@ enum class fake_work : std::uint8_t {
   bury,          ///< of a free in stream order
 };
 
-/// One thing a stream was given to do. Slots are used again, so a steady state asks the heap for nothing.
+/// One operation of a stream. Slots are reused, so a steady state allocates nothing.
 struct fake_operation {
   fake_work kind = fake_work::wait;
   fake_range range{};              ///< copy, fill, come_to_life, bury
@@ -55,11 +55,11 @@ struct fake_operation {
   std::shared_ptr<fake_executable> executable;
   fake_operation* next = nullptr;
 
-  /// Work that a fault may meet, and that a graph may hold.
+  /// Whether a fault can hit this work, and a graph can contain it.
   [[nodiscard]] bool is_counted() const noexcept { return kind <= fake_work::kernel; }
 };
 
-/// What is queued, in order, and slots that wait to be used again.
+/// The queued work, in order, and slots for reuse.
 class fake_queue {
  public:
   fake_queue() = default;
@@ -128,12 +128,12 @@ struct fake_stream {
 
   std::uint64_t number;
   int device;
-  int priority = 0;    ///< noted, and not heeded
-  bool exists = true;  ///< false once destroyed: what is queued is still done
+  int priority = 0;    ///< recorded, and ignored
+  bool exists = true;  ///< false once destroyed: queued work still runs
   fake_queue queue;
   std::uint64_t given = 0;  ///< operations ever queued
   std::uint64_t done = 0;
-  std::uint64_t demanded = 0;  ///< how far somebody waits, under fake_schedule::latest
+  std::uint64_t demanded = 0;  ///< the furthest wait of a caller, under fake_schedule::latest
   std::shared_ptr<fake_capture> capture;
   std::vector<std::size_t> tail;  ///< nodes that the next captured one follows
   fake_random random;
@@ -149,7 +149,7 @@ struct fake_event {
   int device = 0;
   fake_point point{};                     ///< of its latest record
   std::shared_ptr<fake_capture> capture;  ///< where its latest record was captured
-  std::vector<std::size_t> nodes;         ///< what it covers there
+  std::vector<std::size_t> nodes;         ///< the nodes that it covers there
 };
 
 struct fake_node {
@@ -162,7 +162,7 @@ struct fake_graph {
   std::vector<fake_node> nodes;
 };
 
-/// A graph that may be launched, many times, one launch after the other.
+/// A graph that may be launched many times, one launch after the other.
 struct fake_executable {
   explicit fake_executable(const std::vector<fake_node>& its_nodes)
       : nodes{its_nodes}, before(nodes.size()), missing(nodes.size())
@@ -173,9 +173,9 @@ struct fake_executable {
   }
 
   std::vector<fake_node> nodes;
-  std::vector<std::vector<std::size_t>> before;  ///< who follows each node
+  std::vector<std::vector<std::size_t>> before;  ///< successors of each node
   fake_point last{};                             ///< its latest launch
-  std::vector<std::size_t> missing;              ///< while it runs: what each node still waits for
+  std::vector<std::size_t> missing;              ///< while it runs: the number of unfinished predecessors
   std::vector<std::size_t> ready;                ///< while it runs
 };
 

@@ -38,13 +38,13 @@ class fake_device : public chunkmem::backend::cuda_device<fake_cuda> {
   }
   [[nodiscard]] const fake_cuda& runtime() const noexcept { return runtime_; }
 
-  /// Runs all that is queued.
+  /// Runs all queued work.
   void drain() const { runtime_.finish(); }
   /// Broken rules that the runtime has no number for, one sentence each.
   [[nodiscard]] std::vector<std::string> faults() const { return runtime_.faults(); }
 
  private:
-  /// Of the runtime, which takes them back at its end; rounded up, since places in a slab are.
+  /// Slabs of the runtime, which frees them at its end; sizes are rounded up, as places in a slab are.
   [[nodiscard]] static memory_sources slabs(const fake_device_options& options, const fake_cuda& runtime)
   {
     fake_stream_handle stream;

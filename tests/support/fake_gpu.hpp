@@ -16,12 +16,12 @@
 
 namespace support {
 
-/// A GPU made of threads: one for each stream, which does what it is given, in order.
+/// A GPU made of threads: one for each stream, which runs its work in order.
 ///
-/// A copy or a fill spoils its destination with NaN bytes when it starts, and writes it a moment later. After a sticky
-/// fault nothing starts any more, and who is told of it finds that nothing is written any more. One lock guards
-/// everything but the bytes themselves and the callables. Its end finishes what is queued. Nothing that it runs may
-/// keep the last handle of it.
+/// A copy or a fill poisons its destination with NaN bytes when it starts, and writes it a moment later. After a sticky
+/// fault nothing starts any more, and a caller that learns of it can rely on no further writes. One lock guards
+/// everything but the bytes themselves and the callables. The destructor finishes queued work. A callable must not keep
+/// the last handle of the GPU.
 ///
 /// @threads   any, with the lock where a function takes one
 class fake_gpu : public fake_gpu_state, public std::enable_shared_from_this<fake_gpu> {
@@ -39,7 +39,7 @@ class fake_gpu : public fake_gpu_state, public std::enable_shared_from_this<fake
       if (it->worker.joinable()) it->worker.join();
   }
 
-  /// One call of the runtime: counts it, lets planned failures happen, and keeps the error for last_error.
+  /// One call of the runtime: counts it, applies planned failures, and keeps the error for last_error.
   /// `body(lock, caller)` gives the code; it may wait.
   template <class Body>
   int call(fake_call which, Body&& body)
@@ -63,14 +63,14 @@ class fake_gpu : public fake_gpu_state, public std::enable_shared_from_this<fake
       code = body(lock, caller);
       if (code == fake_code::success) code = calls.code_after(which);
     } else if (which == fake_call::pop_context && code == calls.sticky(device)) {
-      (void)body(lock, caller);  // the error is that of earlier work, and the pop is made
+      (void)body(lock, caller);  // the error is that of earlier work, and the pop succeeds
     }
     if (code != fake_code::success && which != fake_call::last_error) caller.last_error = code;
     if (calls.tell(which, code)) wait_until(lock, [this] { return writing_ == 0; });  // nothing is written any more
     return code;
   }
 
-  /// Room for one more operation at the end of a stream; call `start` when it is filled in.
+  /// Adds an operation at the end of a stream; call `start` when it is filled in.
   fake_operation& push(fake_stream& stream, fake_work kind)
   {
     fake_operation& slot = stream.queue.push(kind);
@@ -78,7 +78,7 @@ class fake_gpu : public fake_gpu_state, public std::enable_shared_from_this<fake
     return slot;
   }
 
-  /// Tells the stream's thread of new work; the first work makes the thread.
+  /// Notifies the stream's thread of new work; the first work starts the thread.
   void start(fake_stream& stream)
   {
     if (stream.worker.joinable()) return stream.arrived.notify_one();
@@ -86,7 +86,7 @@ class fake_gpu : public fake_gpu_state, public std::enable_shared_from_this<fake
     stream.thread = stream.worker.get_id();
   }
 
-  /// Waits for a point, or for the loss of the device: the code of it, or 0.
+  /// Waits for a point, or for the loss of the device. @return   the code of the loss, or 0
   int wait_for(lock_type& lock, fake_point point)
   {
     if (point.stream == nullptr) return fake_code::success;
@@ -96,7 +96,7 @@ class fake_gpu : public fake_gpu_state, public std::enable_shared_from_this<fake
     return calls.sticky(device);
   }
 
-  /// Whether a point is reached. Who asks waits for it sooner or later: so work begins that begins when a caller waits.
+  /// Whether a point is reached. A caller that asks waits for the point sooner or later, so lazy work begins.
   bool is_reached(fake_point point)
   {
     if (point.stream == nullptr) return true;
@@ -104,7 +104,7 @@ class fake_gpu : public fake_gpu_state, public std::enable_shared_from_this<fake
     return point.stream->done >= point.position;
   }
 
-  /// Waits until all that was given to any stream is done, or dropped where the device is lost: the code of that, or 0.
+  /// Waits until all enqueued work is done, or dropped where the device is lost. @return   the code of the loss, or 0
   int wait_for_all(lock_type& lock)
   {
     for (std::size_t i = 0; i < streams.size(); ++i) {
@@ -115,7 +115,7 @@ class fake_gpu : public fake_gpu_state, public std::enable_shared_from_this<fake
     return calls.sticky();
   }
 
-  /// Nothing more comes; what is queued is still done, and then the thread ends.
+  /// No more work follows; queued work is still done, and then the thread ends.
   void retire(fake_stream& stream)
   {
     stream.exists = false;
@@ -126,7 +126,7 @@ class fake_gpu : public fake_gpu_state, public std::enable_shared_from_this<fake
   /// The number of one more stream.
   std::uint64_t add_stream(int device)
   {
-    for (const auto& it : streams)  // threads of destroyed streams that have left
+    for (const auto& it : streams)  // threads of destroyed streams that have ended
       if (it->worker.joinable() && it->thread == std::thread::id{}) it->worker.join();
     streams.push_back(std::make_unique<fake_stream>(streams.size() + 1, device, options.seed));
     return streams.size();
@@ -141,8 +141,8 @@ class fake_gpu : public fake_gpu_state, public std::enable_shared_from_this<fake
   }
 
  private:
-  /// As strict as may be: all that makes, destroys, orders or asks for something; of the thread's device, whatever
-  /// stream or event it names.
+  /// As strict as possible: every call that creates, destroys, orders or queries an object needs a context of the
+  /// thread's device, whichever stream or event it names.
   [[nodiscard]] static bool needs_context(fake_call which) noexcept
   {
     switch (which) {
@@ -177,7 +177,7 @@ class fake_gpu : public fake_gpu_state, public std::enable_shared_from_this<fake
     --waiting_;
   }
 
-  /// Lets a stream come this far, and all that it waits for on the way.
+  /// Lets a stream run up to this point, and all streams that it waits for.
   void demand(fake_point point)
   {
     fake_stream& stream = *point.stream;
@@ -195,7 +195,7 @@ class fake_gpu : public fake_gpu_state, public std::enable_shared_from_this<fake
            (options.when != fake_schedule::latest || calls.sticky(stream.device) != 0 || stream.done < stream.demanded);
   }
 
-  /// The life of a stream's thread.
+  /// The main loop of a stream's thread.
   void drain(fake_stream& stream)
   {
     lock_type lock{mutex};
@@ -212,7 +212,7 @@ class fake_gpu : public fake_gpu_state, public std::enable_shared_from_this<fake
     stream.thread = {};  // another thread may get this id
   }
 
-  /// What a callable captured may do anything when it goes, so it goes without the lock.
+  /// The captures of a callable may do anything in their destructors, so the lock is released.
   static void let_go(lock_type& lock, fake_operation& work)
   {
     lock.unlock();
@@ -243,7 +243,7 @@ class fake_gpu : public fake_gpu_state, public std::enable_shared_from_this<fake
     }
   }
 
-  /// A copy, or a fill where it comes from nowhere.
+  /// A copy, or a fill where it has no source.
   void write(lock_type& lock, fake_stream& stream, const fake_range& range, int value)
   {
     const auto [to, from, size] = range;
@@ -259,7 +259,7 @@ class fake_gpu : public fake_gpu_state, public std::enable_shared_from_this<fake
     if (is_good && from == nullptr) std::memset(to, value, size);
     lock.lock();
     --writing_;
-    may_touch(to, size);  // freed in the meantime?
+    may_touch(to, size);  // it may have been freed meanwhile
     if (is_good && from != nullptr) may_touch(from, size);
   }
 
@@ -271,7 +271,7 @@ class fake_gpu : public fake_gpu_state, public std::enable_shared_from_this<fake
     }
   }
 
-  /// In an order that the captured dependencies allow, drawn anew for each launch.
+  /// Runs nodes in an order that their dependencies allow, chosen at random for each launch.
   void run_graph(lock_type& lock, fake_stream& stream, fake_executable& graph)
   {
     graph.ready.clear();

@@ -17,8 +17,7 @@
 
 namespace support {
 
-/// Everything that a fake GPU knows, and the lock that guards it. The bytes of allocations and the callables are
-/// outside.
+/// The state of a fake GPU, and the lock that guards it. The bytes of allocations and the callables are not guarded.
 struct fake_gpu_state {
   using lock_type = std::unique_lock<std::mutex>;
 
@@ -37,12 +36,12 @@ struct fake_gpu_state {
   std::vector<fake_graph> graphs;
   std::vector<std::shared_ptr<fake_executable>> executables;  ///< null once destroyed
   std::vector<std::string> faults;
-  std::function<void(const fake_range&)> half_way;  ///< called where a target is spoiled and not written yet
+  std::function<void(const fake_range&)> half_way;  ///< called where a target is poisoned and not written yet
 
   std::vector<bool> contexts = std::vector<bool>(static_cast<std::size_t>(options.devices));  ///< by device
   std::uint64_t switches = 0;  ///< of threads, from one device to another
 
-  /// The primary context of a device, with the first call that needs one. False: the device has no room for it.
+  /// Makes the primary context of a device, at the first call that needs one. @return   false without room
   [[nodiscard]] bool make_context(int device)
   {
     if (contexts[static_cast<std::size_t>(device)]) return true;

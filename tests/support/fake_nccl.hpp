@@ -20,7 +20,7 @@
 
 namespace support {
 
-/// One operation as a rank asked for it.
+/// One operation as a rank requested it.
 struct fake_nccl_operation {
   char what = ' ';  ///< g all_gather, s reduce_scatter, a all_reduce, b broadcast, r reduce
   const std::byte* from = nullptr;
@@ -37,7 +37,7 @@ struct fake_nccl_operation {
   [[nodiscard]] std::size_t size() const noexcept { return count * chunkmem::size_of(type); }
 };
 
-/// What all ranks of one process share. Adds float32 and bfloat16 only.
+/// The state that all ranks of one process share. Adds float32 and bfloat16 only.
 struct fake_nccl_world {
   struct member {
     bool is_there = false, is_aborted = false, is_destroyed = false, is_finalizing = false;
@@ -64,7 +64,7 @@ struct fake_nccl_world {
   std::atomic<int> ended_on{-1};  ///< the current device of the last call that ended a communicator
 
   bool is_released = false;
-  /// Lets go what `plan::abort_waits` and `plan::abort_leaves` hold.
+  /// Releases the calls that `plan::abort_waits` and `plan::abort_leaves` hold.
   void release()
   {
     const std::lock_guard lock{mutex};
@@ -77,7 +77,7 @@ struct fake_nccl_world {
     changed.wait(lock, [this] { return is_released; });
   }
 
-  /// On a stream: waits for the others, for ever or until this rank aborts.
+  /// On a stream: waits for the others, until they come or this rank aborts.
   void meet(int rank, std::uint64_t number, const fake_nccl_operation& mine)
   {
     std::unique_lock lock{mutex};
@@ -93,7 +93,7 @@ struct fake_nccl_world {
       changed.notify_all();
     }
     changed.wait(lock, [&] { return it.is_over || own.is_aborted || is_released; });
-    if (!it.is_over) --it.arrived;  // its memory may be gone by the time that another comes
+    if (!it.is_over) --it.arrived;  // its memory may be freed when another rank arrives
     ++own.done;
   }
   void pass(int rank, int from, int to, std::uint64_t number, const fake_nccl_operation& mine)
@@ -168,9 +168,9 @@ struct fake_nccl_world {
 
 /// NCCL on threads, over streams of a `fake_cuda`: models `chunkmem::nccl_api`.
 ///
-/// As the real one: what differs between ranks waits on the stream until an abort, and every call may be "in progress".
-/// Fails at the k-th call of a rank with any number; counts two callers at once, calls after an end and after a
-/// failure.
+/// As in the real one, operations that differ between ranks wait on the stream until an abort, and every call may
+/// return "in progress". Fails at the k-th call of a rank with any number; counts concurrent calls, calls after an end
+/// and calls after a failure.
 class fake_nccl {
  public:
   using comm_type = int;  ///< rank + 1
@@ -183,8 +183,8 @@ class fake_nccl {
     int number = 0;               ///< with which result
     int in_progress = 0;          ///< polls that each call takes until it is done
     std::size_t connections = 0;  ///< device memory that the first operation takes, for good [bytes]
-    bool is_async = false;  ///< the failure is told by async_error from then on, the call itself answers "in progress"
-    bool abort_waits = false;   ///< an abort returns, and a destruction, when the world lets it
+    bool is_async = false;      ///< async_error reports the failure from then on, the call itself returns "in progress"
+    bool abort_waits = false;   ///< an abort or a destruction returns when the world releases it
     bool abort_leaves = false;  ///< an abort returns at once, but its operations stay on their streams until then
   };
   struct log {
@@ -229,7 +229,7 @@ class fake_nccl {
   {
     return call(false, [&] { ranks = world_->ranks; });
   }
-  /// As the real one: in progress until the operations that were given are done.
+  /// As in the real one: in progress until the enqueued operations are done.
   int finalize(comm_type) const noexcept
   {
     const int number = call(true, [] {});
@@ -343,7 +343,7 @@ class fake_nccl {
   {
     return {what, static_cast<const std::byte*>(from), static_cast<std::byte*>(to), count, type, root, scale};
   }
-  /// One call: counted, maybe failed, else done.
+  /// One call: counted, then failed as planned or done.
   template <class Body>
   int call(bool may_last, Body&& body) const
   {
@@ -385,7 +385,7 @@ class fake_nccl {
     world_->changed.notify_all();
     own().inside.fetch_sub(1);
   }
-  /// NCCL connects with the first operation. False: the device has not as much memory.
+  /// NCCL connects with the first operation. @return   false: the device has too little memory
   [[nodiscard]] bool connects(stream_type on) const
   {
     if (std::exchange(log_->is_connected, true)) return true;

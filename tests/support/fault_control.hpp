@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Lets the k-th of something fail, anywhere in a program: an allocation of the heap on any thread, a copy, an
+// Lets the k-th call of a kind fail, anywhere in a program: an allocation of the heap on any thread, a copy, an
 // allocation of a backend, an operation on a file, the start of a thread.
 //
-// The file that includes this after `#define CHUNKMEM_TEST_FAILS_HEAP_AND_THREADS` defines operator new and delete and
-// pthread_create in front of those of the system: exactly one file per test program does. That works under sanitizers
-// too, since the memory still comes from malloc, which they watch. The library has no hook for any of it, so production
-// pays nothing.
+// The file that includes this header after `#define CHUNKMEM_TEST_FAILS_HEAP_AND_THREADS` replaces operator new and
+// delete and pthread_create: exactly one file per test program does. That works under sanitizers too, since the memory
+// still comes from malloc, which they watch. The library has no hook for faults, so production code has no cost.
 
 #include <atomic>
 #include <cstddef>
@@ -34,7 +33,7 @@ struct fault_point {
 /// Counts calls while it is armed, and says which of them fail. Allocates nothing. @threads any
 class fault_control {
  public:
-  /// Counts from 0 again. @param second   counts its calls from when the first one struck
+  /// Counts from 0 again. @param second   counts its calls from the first failure on
   void arm(const fault_point& first, const fault_point& second = {}) noexcept
   {
     for (auto& count : calls_) count = 0;
@@ -45,15 +44,15 @@ class fault_control {
     armed_ = true;
   }
   void disarm() noexcept { armed_ = false; }
-  /// Goes on where `disarm` stopped.
+  /// Continues where `disarm` stopped.
   void resume() noexcept { armed_ = true; }
-  /// What stays goes away; calls are still counted.
+  /// Persistent faults end; calls are still counted.
   void repair() noexcept { repaired_ = true; }
 
   [[nodiscard]] std::uint64_t calls(fault_source from) const noexcept { return calls_[static_cast<std::size_t>(from)]; }
   [[nodiscard]] std::uint64_t struck() const noexcept { return struck_; }
 
-  /// Something is about to be done. @return   it has to fail
+  /// Called before each operation. @return   the operation has to fail
   [[nodiscard]] bool strikes(fault_source from) noexcept
   {
     if (!armed_.load(std::memory_order_acquire)) return false;
@@ -79,7 +78,7 @@ class fault_control {
 };
 
 inline constinit fault_control faults;
-inline constinit std::atomic<std::int64_t> live_blocks{0};  ///< that operator new gave and delete did not take back
+inline constinit std::atomic<std::int64_t> live_blocks{0};  ///< blocks of operator new that were not deleted
 inline constinit std::atomic<std::int64_t> live_arenas{0};  ///< the same of backends: see faulty
 
 }  // namespace support
@@ -203,7 +202,7 @@ extern "C" {
 
 using thread_starter = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
 
-// What a sanitizer puts in front of the system's, where there is one.
+// The sanitizer's wrapper of the system function, where there is one.
 [[gnu::weak]] int __interceptor_pthread_create(pthread_t* made, const pthread_attr_t* how, void* (*work)(void*),
                                                void* argument);
 

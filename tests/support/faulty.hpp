@@ -10,7 +10,7 @@
 
 namespace support {
 
-/// How time passes on a backend.
+/// The clock of a backend.
 enum class clock_kind : std::uint8_t { real, stands, jumps, runs_backwards };
 
 /// A backend whose allocations and copies fail when `faults` says so, with nothing changed, and whose clock may be a

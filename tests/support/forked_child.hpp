@@ -20,9 +20,9 @@
 
 namespace support {
 
-inline constexpr unsigned child_limit = 60;  ///< seconds after which a child that hangs is ended
+inline constexpr unsigned child_limit = 60;  ///< seconds after which a hanging child is killed
 
-/// Ends of a child that did not say how it went.
+/// Exit codes of a child that did not report its result.
 inline constexpr int child_threw = 101;
 inline constexpr int child_hung = 102;
 
@@ -33,7 +33,7 @@ inline char state_of_thread(const std::filesystem::path& task)
 {
   std::ifstream file{task / "stat"};
   std::string text;
-  std::getline(file, text);  // nothing where the thread ended meanwhile
+  std::getline(file, text);  // empty where the thread ended meanwhile
   const auto end_of_name = text.rfind(')');
   return end_of_name + 2 < text.size() ? text[end_of_name + 2] : 'X';
 }
@@ -50,10 +50,10 @@ inline bool other_threads_sleep()
 
 }  // namespace detail
 
-/// As `fork`, with a limit of time in the child.
+/// As `fork`, with a time limit in the child.
 ///
-/// The address sanitizer's allocator has no handler for forks: what another thread holds of it while this one forks is
-/// locked in the child for ever. So the fork waits until all other threads sleep, but not for one that never does.
+/// The address sanitizer's allocator has no fork handlers: locks that another thread holds during the fork stay locked
+/// in the child. So the fork waits until all other threads sleep, except for one that never does.
 inline pid_t fork_child()
 {
   for (int tries = 0; sanitized && !detail::other_threads_sleep() && tries < 100'000; ++tries) ::usleep(100);
@@ -62,14 +62,14 @@ inline pid_t fork_child()
   return child;
 }
 
-/// What `work` returns in a forked child, below 100; else one of the above, or 103 where the child was ended otherwise.
+/// The result of `work` in a forked child, below 100; else one of the above, or 103 where the child ended otherwise.
 ///
 /// The child ends without the destructors of this program, unless `work` ends it by `std::exit`.
 template <class Work>
 int result_in_child(Work work)
 {
   std::cout.flush();
-  std::fflush(nullptr);  // the child has a copy of what is not yet written
+  std::fflush(nullptr);  // the child has a copy of unwritten buffers
   const pid_t child = fork_child();
   if (child == 0) {
     int result = child_threw;
@@ -86,7 +86,7 @@ int result_in_child(Work work)
   return WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM ? child_hung : 103;
 }
 
-/// `call` throws what tells a caller that it is a forked child.
+/// Whether `call` throws the error that a caller gets in a forked child.
 template <class Call>
 bool is_refused_to_children(Call call)
 {

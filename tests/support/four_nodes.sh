@@ -1,17 +1,17 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Runs a command beside four nodes: network namespaces of this computer, joined by a bridge.
+# Runs a command with four nodes: network namespaces of this computer, joined by a bridge.
 #   sh four_nodes.sh BITS_PER_SECOND PERCENT COMMAND...
 # A token bucket of `tc` limits each port to this rate at both of its ends, with a burst of 64 KiB. The processes of a
-# node have this part of one processor. Each of both is one number, or four with commas between them. COMMAND starts a
-# program on all nodes, one process each, with
+# node have this part of one processor. Both are one number, or four with commas between them. COMMAND starts a program
+# on all nodes, one process each, with
 #   "$CHUNKMEM_ON_NODES" PROGRAM ARGUMENTS...
-# which is Open MPI over TCP. It may do so several times. Returns what COMMAND returns; 4 where a part is missing, behind a
-# line that says which one.
+# which is Open MPI over TCP. It may do so several times. Returns the status of COMMAND; 4 where a part is missing,
+# after a line that names the part.
 #
-# All of it lies in namespaces of processes, mounts and networks of its own, which end with their first process. So nothing
-# is left on the computer, even if this script is killed. A killed one leaves empty groups of processors and a folder of
-# scripts, which the next one removes.
+# Everything is in namespaces of processes, mounts and networks of its own, which end with their first process. So
+# nothing is left on the computer, even if this script is killed. A killed script leaves empty processor groups and a
+# folder of scripts, which the next run removes.
 set -eu
 
 skip() {
@@ -108,7 +108,7 @@ for node in $nodes; do
   echo $((100000 / $(of "$percents" "$node"))) >"$groups/chunkmem-$$-$node/cpu.cfs_period_us"
   echo 1000 >"$groups/chunkmem-$$-$node/cpu.cfs_quota_us" # the least, so that pauses are short
 done
-# In the place of a shell of its own, which a kill of this script would leave behind.
+# Replaces a shell, which would survive a kill of this script.
 inside() { exec setpriv --pdeathsig KILL unshare --net --mount --pid --fork --kill-child --mount-proc "$@"; }
 said=$(inside sh -c 'ip link add test type dummy && tc qdisc add dev test root tbf rate 1mbit burst 64kb latency 1ms' 2>&1) ||
   (inside sh -c 'ip link add test type bridge && tc qdisc add dev test root tbf rate 1mbit burst 64kb latency 1ms') 2>/dev/null ||

@@ -16,7 +16,7 @@
 
 namespace support {
 
-/// A folder whose writes wait until they may go on.
+/// A folder whose writes wait until a gate opens.
 class gated_folder {
   struct gate {
     std::mutex mutex;

@@ -12,11 +12,10 @@
 
 namespace support {
 
-/// The launcher and its ranks; they end with it, since each asked the system for that.
+/// The launcher and its ranks; the ranks end with the launcher, since each asked the system for that.
 class launched_job {
  public:
-  /// What it leaves behind when it is killed lies in `folder`, and what it says on the standard error in
-  /// `folder`/errors.
+  /// Files that a killed launcher leaves are in `folder`, and its standard error is in `folder`/errors.
   launched_job(const std::vector<std::string>& words, const std::string& folder)
   {
     std::vector<char*> arguments;
@@ -41,7 +40,7 @@ class launched_job {
     ::waitpid(process_, nullptr, 0);
   }
 
-  /// The launcher itself has come back: nothing more will happen.
+  /// Whether the launcher itself has ended: nothing more will happen.
   [[nodiscard]] bool has_ended()
   {
     if (process_ > 0 && ::waitpid(process_, nullptr, WNOHANG) == process_) process_ = -1;

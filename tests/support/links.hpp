@@ -13,7 +13,7 @@
 
 namespace support {
 
-/// Writes to a symbolic link, which is refused, and to a second name of a file: either way the file keeps its bytes.
+/// Writes to a symbolic link, which is refused, and to a hard link of a file: either way the file keeps its bytes.
 /// @param write   `write(path)` saves something there
 template <class Write>
 void expect_no_link_is_followed(Write write)

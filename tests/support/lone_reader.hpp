@@ -17,13 +17,13 @@
 #include <utility>
 #include <vector>
 
-// Rank 0 of a model reads bytes that it can have only with the other ranks, and these fail it. Whatever it is given has
-// to be right, and where it cannot be, it has to be told.
+// Rank 0 of a model reads bytes that it can get only with the help of the other ranks, and these fail. The bytes that
+// it gets have to be right; else it has to get an error.
 namespace support::lone {
 
 namespace cm = chunkmem;
 
-/// What the other ranks do instead of their part.
+/// The behaviour of the other ranks in place of their part.
 enum class peers : std::uint8_t { dead, silent, other_call };
 inline constexpr peers all_peers[] = {peers::dead, peers::silent, peers::other_call};
 inline constexpr std::string_view names_of_peers[] = {"dead", "silent", "makes another call"};
@@ -34,11 +34,11 @@ inline constexpr float frozen_value = 2;
 inline const float gradient_value = std::bit_cast<float>(0x40404040U);
 inline constexpr float rate = 0.25F;
 
-/// What became of a read.
+/// The result of a read.
 struct outcome {
   bool was_told = false;      ///< a comm_error
   bool names_tensor = false;  ///< and its words name the tensor and the rank
-  std::uint64_t wrong = 0;    ///< elements that were given and that nobody made so
+  std::uint64_t wrong = 0;    ///< wrong elements that were returned without an error
   std::string other_error{};  ///< anything else that was thrown
 };
 
@@ -106,7 +106,7 @@ struct rig {
   }
   [[nodiscard]] static float trained() { return first_value - rate * gradient_value; }
 
-  /// How many of these elements are not what all ranks together have made.
+  /// The number of elements that differ from the result of all ranks.
   [[nodiscard]] std::uint64_t wrong(const float* of, float wanted, std::uint64_t count = 0) const
   {
     const std::span<const float> all{of, static_cast<std::size_t>(count != 0 ? count : elements)};
@@ -125,7 +125,7 @@ struct rig {
     const auto pin = m.acquire(it, cm::access::write, cm::memory_location::host);
     std::ranges::fill(pin.span(), value);
   }
-  /// The weights as they are become those of the list.
+  /// Makes the current weights those of the list.
   void keep_as_older()
   {
     auto& shares = m.shares();
@@ -139,14 +139,14 @@ struct rig {
   }
 };
 
-/// A way to bytes that other ranks have to do with.
+/// A way to read bytes that depend on other ranks.
 template <class Rig>
 struct site {
   std::string_view name;
-  std::uint64_t (*read)(Rig&);             ///< by rank 0 alone: elements that are wrong
+  std::uint64_t (*read)(Rig&);             ///< by rank 0 alone: the number of wrong elements
   std::string_view tensor = "the.weight";  ///< that the error names; empty: none
   bool keeps_weights = false;              ///< each rank has all of them (zero_2)
-  bool is_evaluation = false;              ///< all ranks record one before
+  bool is_evaluation = false;              ///< all ranks record an evaluation before
 };
 
 template <class Rig>
@@ -155,7 +155,7 @@ template <class Rig>
   const auto pin = it.m.acquire(it.weight, cm::access::read);
   return it.wrong(pin.data(), Rig::trained());
 }
-/// All ranks but the reader would have to add theirs.
+/// All ranks but the reader would have to add their gradients.
 template <class Rig>
 void add_alone(Rig& it)
 {
@@ -218,7 +218,7 @@ template <class Rig>
          const auto scope = it.m.iteration();
          add_alone(it);
          const auto pin = it.m.gradient(it.weight);
-         return std::uint64_t{pin.beta() != 0};  // else its bytes are the caller's to make
+         return std::uint64_t{pin.beta() != 0};  // else the caller has to write its bytes
        }},
       {"the sum of gradients that a rank owns",
        [](Rig& it) {
@@ -250,13 +250,13 @@ template <class Rig>
          const auto pin = it.m.acquire(it.own, cm::access::read);
          return it.wrong(pin.data(), Rig::trained());
        },
-       ""},  // where the gather of the weight fails at once, that one is named
+       ""},  // if the gather of the weight fails at once, the error names the weight
       {"a step",
        [](Rig& it) {
          const auto scope = it.m.iteration();
          add_alone(it);
          (void)it.m.step(it.kernel, {.learning_rate = rate});
-         return std::uint64_t{1};  // nobody else took it
+         return std::uint64_t{1};  // no other call reported the loss
        },
        ""},
       {"the end of an iteration, behind a pin for a stream",
@@ -265,7 +265,7 @@ template <class Rig>
          const auto pin = it.m.acquire(it.weight, cm::access::read, cm::agent::compute);
          try {
            it.m.settle();
-         } catch (const cm::comm_error&) {  // now it is known
+         } catch (const cm::comm_error&) {  // now the loss is known
          }
          scope.end();
          return it.wrong(pin.data(), Rig::trained());
@@ -283,7 +283,7 @@ template <class Rig>
   return all;
 }
 
-/// Rank 0 tries the site, and once more: what is not known to be good stays so.
+/// Rank 0 tries the site, and tries it again: bytes that may be wrong stay refused.
 template <class Rig>
 [[nodiscard]] outcome read_alone(Rig& it, const site<Rig>& from)
 {
@@ -304,8 +304,8 @@ template <class Rig>
   return found;
 }
 
-/// One rank of a combination. @param wait   a silent rank does, until the reader is through
-/// @return   of rank 0
+/// One rank of a combination. @param wait   called by a silent rank, until the reader is done
+/// @return   the result of rank 0
 template <class Backend, class Ranks, class Wait>
 [[nodiscard]] outcome fail_reader(Backend& memory, Ranks& ranks, std::size_t which, peers how, bool& is_prepared,
                                   Wait wait)
@@ -324,7 +324,7 @@ template <class Backend, class Ranks, class Wait>
       here.m.gradient_zero(here.other, cm::agent::compute);
       here.m.gradient_done(here.other);
       here.m.settle();
-    } catch (const cm::comm_error&) {  // it is told too
+    } catch (const cm::comm_error&) {  // this rank gets the error too
     }
   }
   return {};

@@ -4,7 +4,7 @@
 #endif
 #include <support/catch.hpp>
 
-// A main program whose status says what happened: 0 all passed, 1 something failed, 2 no case matches, 4 every case was
+// A main program whose status is the result: 0 all passed, 1 something failed, 2 no case matches, 4 every case was
 // skipped, which ctest shows as skipped. Catch2's own program may return the number of failures, and four of them would
 // count as skipped. One skipped case among others never hides a failure.
 #if __has_include(<catch2/catch_test_macros.hpp>)

@@ -22,7 +22,7 @@
 
 namespace support::mixed {
 
-/// Where the calling thread fills tensors: on the device, where it can write there.
+/// The place where the calling thread fills tensors: on the device, if it can write there.
 template <class Backend>
 inline constexpr chunkmem::memory_location place_to_fill =
     Backend::host_addressable ? chunkmem::memory_location::device : chunkmem::memory_location::host;
@@ -74,7 +74,7 @@ using any_kernel = std::variant<chunkmem::optimizer::adam, chunkmem::optimizer::
   return {.norm = it.norm, .order = orders[static_cast<std::size_t>(it.kind)], .value = it.value};
 }
 
-/// Parameters in a manager as a recipe wants them: declared, filled, differentiated, updated and read back.
+/// Parameters in a manager with the settings of a recipe: declared, filled, differentiated, updated and read back.
 template <class Manager, class Backend, class Element, class Executor = const chunkmem::serial>
 class managed_parameters {
  public:
@@ -136,7 +136,7 @@ class managed_parameters {
     else
       write(m_.gradient(std::move(weight)), index, stream, over, work);
   }
-  /// The same of a weight that nobody holds.
+  /// The same for a weight without a pin.
   template <class Work>
   void differentiate(std::size_t index, chunkmem::agent stream, bool over, Work work)
   {
@@ -245,7 +245,7 @@ class managed_parameters {
       backend_.launch(stream, [out = view(gradient), beta = gradient.beta(), work] { work(out, beta); });
     if (over) end(std::move(gradient), index, stream);
   }
-  /// The last write of the step: said in one of three ways.
+  /// The last write of the step, ended in one of three ways.
   template <class Gradient>
   void end(Gradient gradient, std::size_t index, chunkmem::agent stream)
   {

@@ -82,7 +82,7 @@ class managed_layers {
     const auto pin = m_.template gradient<float>(parts_.at(part));
     add_to(pin.span(), pin.beta(), of_hidden, input);
   }
-  /// @param beta   0: what is there counts for nothing
+  /// @param beta   0: the old numbers are ignored
   static void add_to(std::span<float> place, float beta, const vector_type& of_hidden, const vector_type& input)
   {
     vector_type sum(width * width, 0);
@@ -105,7 +105,7 @@ class managed_layers {
   std::map<std::uint32_t, chunkmem::tensor<Element>> parts_;
 };
 
-/// How layers in managers are trained.
+/// The training of layers in managers.
 struct managed_recipe {
   chunkmem::optimizer::step_options options{};
   std::uint32_t infinite_batch = UINT32_MAX;  ///< a gradient of part 0 is no number in it
@@ -140,7 +140,7 @@ class scales_of_batches {
   }
 
  private:
-  std::deque<chunkmem::optimizer::loss_scale> scales_;  // stay where they are
+  std::deque<chunkmem::optimizer::loss_scale> scales_;  // addresses stay valid
 };
 inline void spoil(vector_type& of_hidden)
 {
@@ -247,20 +247,20 @@ class managed_weights {
   Kernel kernel_;
   chunkmem::optimizer::late_updates<manager_of_layers, Kernel> late_{layers_.m(), kernel_};
   chunkmem::optimizer::device_updates<manager_of_layers, chunkmem::optimizer::loop_launcher> device_{layers_.m()};
-  bool has_waited_ = false;  // an update
+  bool has_waited_ = false;  // an update has waited
   chunkmem::pipeline::weight_versions<manager_of_layers> versions_;
   chunkmem::pipeline::stage_step<Stages> step_;
   managed_recipe how_;
   scales_of_batches scales_;
   std::uint32_t micro_batches_;
   std::optional<chunkmem::pipeline::next_gradients<manager_of_layers>> next_;
-  std::size_t added_ = 0;  // of the batch that is added up
+  std::size_t added_ = 0;  // micro-batches of the current batch
   std::unique_ptr<iteration_type> scope_;
   std::size_t updated_ = 0;
   std::uint32_t skipped_ = 0;
 };
 
-/// What training gives on one device with the whole model: batch t reads the weights of `delay` updates before.
+/// The result of training the whole model on one device: batch t reads the weights of `delay` updates before.
 /// @return   the weights of each part in the end
 template <class Element, class Kernel>
 [[nodiscard]] std::vector<vector_type> train_managed_alone(const chunkmem::pipeline::schedule& plan, Kernel kernel,

@@ -114,7 +114,7 @@ class measured_stage {
     const block working = allocate(size);
     live_ -= working.size;
   }
-  /// What was offloaded is gone when the second run after it begins.
+  /// Offloaded tensors are freed when the second run after the offload begins.
   void begin_run()
   {
     for (auto& [which, runs] : leaving_) --runs;
@@ -132,7 +132,7 @@ class measured_stage {
   std::uint64_t peak_ = 0;
 };
 
-/// Of a stage; each link needs an agent of its own.
+/// The largest number of links of a stage; each link needs an agent of its own.
 [[nodiscard]] inline std::size_t most_links(const chunkmem::pipeline::schedule& plan)
 {
   std::vector<std::size_t> links(plan.stage_count(), 0);
@@ -143,7 +143,7 @@ class measured_stage {
   return *std::ranges::max_element(links);
 }
 
-/// The most bytes that each stage held while a stage_runner ran it, its boundaries among them.
+/// The most bytes that each stage held while a stage_runner ran it, including its boundaries.
 [[nodiscard]] inline std::vector<chunkmem::bytes> measured_memory(
     const chunkmem::pipeline::schedule& plan, const std::vector<chunkmem::pipeline::part_memory>& parts)
 {

@@ -21,9 +21,10 @@
 
 namespace support {
 
-/// A folder in memory whose operations fail when `faults` says so: the smallest that checkpoints can be written to.
+/// A folder in memory whose operations fail when `faults` says so: the smallest folder that checkpoints can be written
+/// to.
 ///
-/// Each operation is done whole or not at all. Power cuts and what a disk keeps are simulated_folder's affair. Writers
+/// Each operation is done whole or not at all. simulated_folder simulates power cuts and the cache of a disk. Writers
 /// and readers must not outlive it. @threads any
 class memory_folder {
  public:
@@ -66,7 +67,7 @@ class memory_folder {
     content bytes_;
   };
 
-  /// Gives the folder back when it goes.
+  /// Releases the folder at the end of its life.
   class holder {
    public:
     explicit holder(std::shared_ptr<std::atomic<bool>> held) : held_{std::move(held)} {}
@@ -133,7 +134,7 @@ class memory_folder {
     return found;
   }
 
-  /// Damages a byte of a file that is there.
+  /// Damages a byte of an existing file.
   void flip(std::string_view name, std::size_t byte)
   {
     const std::lock_guard guard{*mutex_};
@@ -146,7 +147,7 @@ class memory_folder {
     const auto found = files_->find(name);
     return found == files_->end() ? content{} : found->second;
   }
-  /// The file whose name ends so and is the last of them, or nothing.
+  /// The last file whose name ends with `ending`, or nothing.
   [[nodiscard]] content last_of(std::string_view ending) const
   {
     content last;

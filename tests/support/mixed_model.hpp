@@ -12,12 +12,12 @@
 #include <utility>
 #include <vector>
 
-/// A toy network for 16-bit training: its shapes, its kernels, and what training leaves behind.
+/// A toy network for 16-bit training: its shapes, its kernels, and the results of training.
 ///
 /// Residual blocks on a table whose rows are the inputs and whose product is the head; layers 0 and 2 share a matrix,
-/// so that its gradient is begun before its last read; a frozen gate; biases in single precision beside 16-bit ones.
-/// Kernels see elements through views with `get(i)` and `set(i, x)`, so that who keeps and rounds the bytes is the
-/// view's affair. No product feeds a sum except in plus_product: all compilers and flags give the same bits.
+/// so that its gradient is begun before its last read; a frozen gate; biases in single precision with 16-bit weights.
+/// Kernels see elements through views with `get(i)` and `set(i, x)`, so the view decides how bytes are stored and
+/// rounded. No product feeds a sum except in plus_product: all compilers and flags give the same bits.
 namespace support::mixed {
 
 inline constexpr std::uint64_t batch = 2;
@@ -50,7 +50,7 @@ enum class precision : std::uint8_t { fp32, bf16, fp16 };
 
 enum class part : std::uint32_t { up, up_bias, down, down_bias };
 
-/// What is known of a parameter beside its bytes.
+/// The properties of a parameter.
 struct parameter {
   std::uint64_t rows = 1;
   std::uint64_t cols = 1;
@@ -94,8 +94,8 @@ inline constexpr std::size_t idle = 3 + std::size_t{layers} * 4;
   return 0.75F + 0.5F * noise(77'000'000 + index);
 }
 
-/// a * b + c, with the bits that it has whether or not a compiler contracts it: the product is exact in double. A call
-/// of std::fma for each element was most of what these trainings took.
+/// a * b + c, with the same bits whether or not a compiler contracts it: the product is exact in double. std::fma for
+/// each element would take most of the time of these trainings.
 [[nodiscard]] constexpr float plus_product(float a, float b, float c) noexcept
 {
   return static_cast<float>(static_cast<double>(a) * static_cast<double>(b) + static_cast<double>(c));
@@ -190,7 +190,7 @@ void embed(Out out, Table table, std::uint64_t key) noexcept
     for (std::uint64_t col = 0; col < width; ++col)
       out.set(row * width + col, table.get(word_of(key, row) * width + col));
 }
-/// Adds to what is there: the head was here before.
+/// Adds to the gradient, which already has the part of the head.
 template <class Out>
 void embed_backward(Out table, const float* slope, std::uint64_t key) noexcept
 {
@@ -214,8 +214,8 @@ inline void square_loss(float* loss, float* logits, std::uint64_t key, float fac
   loss[0] = sum;
   if (spoilt) logits[0] = std::numeric_limits<float>::infinity();
 }
-/// Running means in rows that take turns, one more than a step has micro-batches, so that a step that is tried again
-/// finds what it began with and gives the same bits.
+/// Running means in rows that take turns, one more than a step has micro-batches, so that a repeated step finds its
+/// first input and gives the same bits.
 template <class X>
 void update_running(float* running, X values, std::uint64_t turn, std::uint64_t rows) noexcept
 {
@@ -265,7 +265,7 @@ struct floats {
   void set(std::uint64_t index, float value) const noexcept { data[index] = value; }
 };
 
-/// All that training leaves behind, piece by piece. Equal means equal bits.
+/// All results of a training, piece by piece. Equal means equal bits.
 class outcome {
  public:
   template <class Element>

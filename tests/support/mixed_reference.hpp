@@ -33,7 +33,7 @@ class reference {
     step(now);
     if (how_.evaluates_after(now)) evaluate(now);
   }
-  /// @return   whether anything was updated
+  /// @return   whether an update was made
   bool step(std::uint32_t now)
   {
     for (std::uint32_t turn = 0; turn < how_.micro_batches; ++turn) forward_and_backward(now, turn);

@@ -11,7 +11,7 @@
 
 namespace support::mixed {
 
-/// Who does what in a managed run.
+/// The agents of a managed run.
 struct crew {
   chunkmem::agent main = chunkmem::agent::host;  ///< runs the kernels
   chunkmem::agent side = chunkmem::agent::host;  ///< runs those on biases and running means
@@ -19,9 +19,10 @@ struct crew {
 
 /// The network of mixed_model, trained out of a manager with parameters in `Element`.
 ///
-/// Kernels are launched on the crew; on agent::host they run at once. Windows of several frames, tiny tensors that
-/// share a chunk, element types that share a model, weights tied in two ways, a frozen one, one that no step uses,
-/// leases, reads on the host in mid step, an evaluation of its own name; gradients finished in each way there is.
+/// Kernels are launched on the crew; on agent::host they run at once. Covers windows of several frames, tiny tensors
+/// that share a chunk, element types that share a model, weights tied in two ways, a frozen weight, one that no step
+/// uses, leases, reads on the host in the middle of a step, an evaluation with its own record, and gradients finished
+/// in each possible way.
 /// @tparam Executor   shares the updates
 template <class Manager, class Backend, class Element, class Executor = const chunkmem::serial>
 class trainer {
@@ -43,7 +44,7 @@ class trainer {
     loss_ = m_.template add<float>({1}, role::buffer);
   }
 
-  /// The bytes that the step needs. Allocates nothing.
+  /// The need of a step. Allocates nothing.
   chunkmem::memory_requirement rehearse()
   {
     return m_.rehearse([this] { step(0); });
@@ -104,7 +105,7 @@ class trainer {
     losses_.push_back(loss.span()[0]);
   }
 
-  /// Before a step is tried again: nothing of the failed one stays.
+  /// Called before a step is repeated: drops everything of the failed one.
   void forget_step()
   {
     m_.drop_gradients();
@@ -118,14 +119,14 @@ class trainer {
   }
 
   void forget_last_loss() { losses_.pop_back(); }
-  /// Room for all numbers that are noted, so that training itself asks the heap for nothing.
+  /// Room for all recorded numbers, so that training itself allocates nothing.
   void reserve()
   {
     losses_.reserve(std::size_t{how_.steps} * (how_.micro_batches + 1));
     weights_.reserve(how_.steps);
   }
 
-  /// Everything that training left, read on the host.
+  /// All results of the training, read on the host.
   outcome collect()
   {
     outcome result;
@@ -134,7 +135,7 @@ class trainer {
     add_values_to(result);
     return result;
   }
-  /// The part of it that does not tell how it came about.
+  /// The part of the results that does not depend on how it was computed.
   void add_values_to(outcome& result)
   {
     result.add("running means", copy_of(running_));
@@ -376,7 +377,7 @@ class trainer {
   std::vector<tensor> x_, z_, h_;
   tensor gate_{};
   chunkmem::tensor<float> flow_{}, running_{}, loss_{};
-  bool last_ = true;  // the micro-batch that is under way is the last of its step
+  bool last_ = true;  // the current micro-batch is the last of its step
   std::vector<float> losses_;
 };
 

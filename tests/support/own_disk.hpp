@@ -18,13 +18,13 @@
 
 namespace support {
 
-/// A small disk in memory, seen by one process alone. Made by `on_own_disk`.
+/// A small disk in memory that only one process sees. Made by `on_own_disk`.
 class own_disk {
  public:
   explicit own_disk(std::string path) : path_{std::move(path)} {}
 
   [[nodiscard]] const std::string& path() const { return path_; }
-  /// Leaves as many bytes, in whole pages. @return   done
+  /// Fills the disk until this many bytes are left, in whole pages. @return   done
   [[nodiscard]] bool fill_up_to(std::size_t room)
   {
     const int file = ::open(filler().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -57,7 +57,7 @@ inline void write_text(const char* path, const std::string& text)
   std::ofstream{path} << text;
 }
 
-/// This process sees mounts of its own from here on: as root, or as the root of users of its own.
+/// Gives this process mounts of its own: as root, or as the root of a user namespace.
 [[nodiscard]] inline bool leave_mounts_of_others()
 {
   if (::unshare(CLONE_NEWNS) == 0) return true;
@@ -87,8 +87,8 @@ template <class Work>
 
 }  // namespace detail
 
-/// Runs `work(own_disk&)`, which says what went wrong, in a child where `path` is a disk of that many bytes.
-/// @return   what it said; begins with SKIPPED where no disk may be mounted
+/// Runs `work(own_disk&)`, which returns its complaint, in a child where `path` is a disk of that many bytes.
+/// @return   the complaint; begins with SKIPPED where no disk may be mounted
 template <class Work>
 [[nodiscard]] std::string on_own_disk(const std::string& path, std::uint64_t size, Work work)
 {

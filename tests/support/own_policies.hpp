@@ -11,7 +11,7 @@
 
 namespace support {
 
-/// All on the device: the optimizer updates there. A placement of one's own.
+/// All states on the device, so the optimizer updates there. A user-defined placement.
 struct device_only {
   using policy_kind = chunkmem::placement_kind;
   static constexpr std::string_view name = "device_only";
@@ -32,7 +32,7 @@ struct small_on_device {
   }
 };
 
-/// Gives every tensor a chunk of its own. A layout of one's own.
+/// Gives every tensor a chunk of its own. A user-defined layout.
 class one_each_layout {
  public:
   using policy_kind = chunkmem::layout_kind;

@@ -14,7 +14,7 @@
 /// A toy network and its training on plain vectors: the reference that a managed run must equal bit for bit.
 ///
 /// Residual blocks of two matrices on a tied table: its rows are the inputs, and the head multiplies by it again. The
-/// arithmetic is in kernels on pointers, which the managed trainer calls too; only who keeps the bytes differs.
+/// arithmetic is in kernels on pointers, which the managed trainer calls too; only the owner of the bytes differs.
 namespace support::toy {
 
 inline constexpr std::uint64_t batch = 3;
@@ -126,7 +126,7 @@ inline void fill(std::span<float> values, std::uint64_t key) noexcept
     }
   loss[0] = sum;
 }
-/// Running means in two halves that take turns, so that a step that is tried again gives the same bits.
+/// Running means in two halves that take turns, so that a repeated step gives the same bits.
 [[gnu::noinline]] inline void update_running(float* running, const float* values, std::uint32_t step) noexcept
 {
   float* const fresh = running + (step % 2) * width;
@@ -140,15 +140,15 @@ inline void fill(std::span<float> values, std::uint64_t key) noexcept
   return sum;
 }
 
-/// All that training leaves behind. Equal means equal bits.
+/// All results of a training. Equal means equal bits.
 struct outcome {
-  std::vector<float> losses;  ///< of training and evaluation, in the order they came
+  std::vector<float> losses;  ///< of training and evaluation, in order
   std::vector<std::vector<float>> values;
   std::vector<std::vector<float>> momenta;
   std::vector<std::vector<float>> variances;
   std::vector<float> running;
 
-  /// Names the first thing that differs, or nothing.
+  /// Names the first difference, or returns an empty text.
   [[nodiscard]] std::string difference(const outcome& other) const
   {
     if (differs(losses, other.losses)) return "losses";

@@ -42,7 +42,7 @@ namespace support::mixed {
   return static_cast<std::uint16_t>(sign | static_cast<std::uint16_t>((exponent + 15) << 10) | fraction);
 }
 
-/// Floats that are kept in a precision: a view for the kernels of mixed_model.
+/// Floats stored in a precision: a view for the kernels of mixed_model.
 struct rounded {
   float* data;
   precision kind;
@@ -61,7 +61,7 @@ struct limits {
   float value = 0;
 };
 
-/// Sums over gradients in the order that the numerics of this library promise.
+/// Sums over gradients in the order that the library's numerics promise.
 struct plain_measure {
   double squares = 0;
   double magnitudes = 0;

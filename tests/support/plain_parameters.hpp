@@ -13,10 +13,11 @@
 
 namespace support::mixed {
 
-/// How a managed run takes its steps: the reference knows one way.
+/// The ways of a managed run to take its steps. The reference has one.
 enum class updating : std::uint8_t { at_once, late, early };
 
-/// How a run trains, apart from who keeps the bytes. What the reference and the managed run must agree upon.
+/// The settings of a training, on which the reference and the managed run must agree; the owner of the bytes is not
+/// among them.
 struct recipe {
   precision kind = precision::fp32;
   rule optimizer = rule::adam;
@@ -28,7 +29,7 @@ struct recipe {
   std::uint32_t spoilt[2] = {2, 5};  ///< steps whose gradients overflow, in the middle of their micro-batches
   float learning_rate = 0.01F;
   float rates[2] = {0, 0};  ///< learning rates by group instead, where the first is not 0
-  bool masters = true;      ///< false, and half_states: stochastic rounding, which the reference does not know
+  bool masters = true;      ///< false, and half_states: stochastic rounding, which the reference does not have
   bool half_states = false;
   std::uint64_t seed = 0;
   bool evaluates = true;  ///< after every second step
@@ -87,13 +88,13 @@ class plain_parameters {
     return std::exchange(state_[index].has_gradient, true) ? 1.0F : 0.0F;
   }
   void forget_gradient(std::size_t index) noexcept { state_[index].has_gradient = false; }
-  /// By which the slope of a micro-batch's loss is multiplied.
+  /// The factor of the slope of a micro-batch's loss.
   [[nodiscard]] float loss_factor() const noexcept { return scale_.scale / static_cast<float>(how_.micro_batches); }
   [[nodiscard]] std::uint64_t updates() const noexcept { return updates_; }
   [[nodiscard]] const std::vector<double>& norms() const noexcept { return norms_; }
   [[nodiscard]] const std::vector<float>& scales() const noexcept { return scales_; }
 
-  /// @return   whether anything was updated
+  /// @return   whether an update was made
   bool update()
   {
     plain_measure sums;
@@ -128,7 +129,7 @@ class plain_parameters {
       if (how_.optimizer == rule::adam) result.add("second state" + which, state_[index].second);
     }
   }
-  /// Numbers as they would be stored in that precision.
+  /// Numbers in the form in which that precision stores them.
   static void add_stored(outcome& result, const std::string& name, const std::vector<float>& values, precision kind)
   {
     if (kind == precision::fp32) return result.add(name, values);

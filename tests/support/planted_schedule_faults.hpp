@@ -17,7 +17,8 @@ namespace support {
 
 namespace schedules = chunkmem::pipeline;
 
-/// A mistake that is put into a good schedule, and what may be found then: the first thing wrong depends on the place.
+/// A mistake that is planted in a good schedule, and the errors that may be found: the first error depends on the
+/// place.
 struct planted_schedule_fault {
   std::string_view name;
   std::vector<schedules::schedule_fault> found;
@@ -35,7 +36,7 @@ struct step_place {
   std::size_t index = 0;
 };
 
-/// A random step for which a question is answered with yes.
+/// A random step that satisfies a condition.
 template <class Question>
 std::optional<step_place> pick_step(const schedule& plan, dice& numbers, const Question& is_wanted)
 {
@@ -87,7 +88,7 @@ bool move_step(schedule& plan, dice& numbers, const Question& is_wanted, const O
 
 }  // namespace detail
 
-/// The mistakes, each found by a rule of its own.
+/// The mistakes. A rule of its own finds each of them.
 inline std::vector<planted_schedule_fault> planted_schedule_faults()
 {
   using namespace detail;
@@ -210,7 +211,7 @@ inline std::vector<planted_schedule_fault> planted_schedule_faults()
   return all;
 }
 
-/// Two stages that wait for each other: each one comes back with a micro-batch before it goes on with the other one.
+/// Two stages that wait for each other: each runs a micro-batch backward before it continues with the other one.
 inline schedules::schedule waiting_stages()
 {
   using enum schedules::operation_kind;

@@ -20,7 +20,7 @@ namespace support {
   return before(one, other + other_size.count()) && before(other, one + one_size.count());
 }
 
-/// Capped memory of two tiers that holds NaN bytes when it is fresh and when it was given back.
+/// Capped memory of two tiers that holds NaN bytes when it is fresh and when it was released.
 class poisoned_memory {
  public:
   static constexpr std::byte poison{0xFF};  ///< four or two of them are a NaN
@@ -49,7 +49,7 @@ class poisoned_memory {
     return place;
   }
 
-  /// False where nobody holds memory of this tier there.
+  /// False where no memory of this tier is allocated there.
   bool release(chunkmem::tier where, std::byte* place) noexcept
   {
     const chunkmem::bytes size = ledger_.remove(where, place);
@@ -64,7 +64,7 @@ class poisoned_memory {
     return ledger_.holding(place, size) != nullptr;
   }
 
-  /// What was asked for at `place`, or 0.
+  /// The requested size at `place`, or 0.
   [[nodiscard]] chunkmem::bytes size_of(const std::byte* place) const noexcept
   {
     const auto* const entry = ledger_.holding(place, chunkmem::bytes{1});

@@ -13,16 +13,16 @@
 
 namespace support {
 
-/// Cuts the power at every moment of a save, and looks at everything that may be left.
+/// Cuts the power at every moment of a save, and checks every possible state of the disk.
 class power_cut_search {
  public:
   static constexpr std::uint64_t enough = 10;  ///< corrupt disks, to end the search: without syncs there are millions
   static constexpr std::uint64_t pace = sanitized ? 5 : 1;
 
   struct result {
-    std::uint64_t states = 0;     ///< disks that were looked at
+    std::uint64_t states = 0;     ///< disks that were checked
     std::uint64_t corrupt = 0;    ///< with nothing whole, with a mixture, or without the acknowledged generation
-    std::set<disk_content> left;  ///< the different ones
+    std::set<disk_content> left;  ///< the different disks
   };
 
   /// @param known   generations that may be found, by their seeds
@@ -30,7 +30,7 @@ class power_cut_search {
       : power_cut_search{before, [&known](const simulated_folder& left) { return newest_seed(left, known); }}
   {
   }
-  /// @param newest   says which of the allowed ones a disk holds: 0 for none, -1 for a mixture
+  /// @param newest   the allowed generation on a disk: 0 for none, -1 for a mixture
   power_cut_search(const disk_content& before, std::function<std::int64_t(const simulated_folder&)> newest)
       : folder_{before}, newest_{std::move(newest)}
   {
@@ -43,8 +43,8 @@ class power_cut_search {
     allowed_ = std::move(seeds);
     look();
   }
-  /// Looks after every operation of `work()`; under a sanitizer after every fifth, which has no factor in common with
-  /// the six changes that one file or manifest takes.
+  /// Checks after every operation of `work()`; under a sanitizer after every fifth, which has no factor in common with
+  /// the six changes of one file or manifest.
   template <class Work>
   void during(Work work)
   {

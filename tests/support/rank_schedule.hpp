@@ -16,7 +16,7 @@
 
 namespace support {
 
-/// Operations of ranks that any communicator can be given, and what they do in a model that is only vectors.
+/// Operations of ranks for any communicator, and their results in a model of plain vectors.
 using rank_bytes = std::vector<std::byte>;
 
 inline constexpr std::uint64_t schedule_room = 1'600;  ///< bytes of each rank that a schedule works on
@@ -25,8 +25,8 @@ struct rank_call {
   chunkmem::collective::operation what = chunkmem::collective::operation::barrier;
   std::uint64_t size = 0;
   chunkmem::dtype type = chunkmem::dtype::uint8;
-  std::uint32_t root = 0;  ///< of a broadcast; who sends
-  std::uint32_t peer = 0;  ///< who receives
+  std::uint32_t root = 0;  ///< the sender of a broadcast
+  std::uint32_t peer = 0;  ///< the receiver
   std::uint32_t label = 0;
   float scale = 1;
 
@@ -40,7 +40,7 @@ struct rank_call {
   bool operator==(const rank_call&) const = default;
 };
 
-/// What rank `rank` has before anything happens, or after a refill: mostly numbers of the type, some hostile.
+/// The bytes of rank `rank` at first, or after a refill: mostly numbers of the type, some hostile.
 [[nodiscard]] inline rank_bytes bytes_of_rank(chunkmem::dtype type, std::uint64_t size, std::uint32_t rank,
                                               std::uint64_t seed)
 {
@@ -89,7 +89,7 @@ inline void add_plainly(rank_bytes& to, const std::vector<rank_bytes>& ranks, st
   if (it.type == chunkmem::dtype::float16) add_plainly<chunkmem::fp16>(to, ranks, begin, end, it.scale);
 }
 
-/// What a call does to all ranks. The shares are counted here by hand: whole units of 256 bytes, as few as will do.
+/// The effect of a call on all ranks. Shards are computed here by hand: the fewest whole units of 256 bytes.
 inline void play(std::vector<rank_bytes>& ranks, const rank_call& it)
 {
   using chunkmem::collective::operation;
@@ -110,7 +110,7 @@ inline void play(std::vector<rank_bytes>& ranks, const rank_call& it)
   }
 }
 
-/// Gives one rank's part of a call to its communicator; nothing where it takes no part.
+/// Makes one rank's part of a call with its communicator; nothing where the rank takes no part.
 template <class Communicator, class Backend>
 void give(Communicator& ranks, Backend& backend, chunkmem::agent stream, std::byte* place, const rank_call& it)
 {
@@ -131,7 +131,7 @@ void give(Communicator& ranks, Backend& backend, chunkmem::agent stream, std::by
     ranks.receive(backend, stream, place, size, chunkmem::rank_id{it.root}, it.label);
 }
 
-/// A random schedule. What a reduce_scatter leaves unspecified is gathered at once.
+/// A random schedule. Bytes that a reduce_scatter leaves unspecified are gathered at once.
 [[nodiscard]] inline std::vector<rank_call> random_schedule(std::uint64_t seed, std::uint32_t ranks, std::size_t count)
 {
   using chunkmem::collective::operation;

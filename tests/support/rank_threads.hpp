@@ -17,7 +17,7 @@
 
 namespace support {
 
-/// Runs `body(rank)` on as many threads; returns when all have.
+/// Runs `body(rank)` on this many threads; returns when all have ended.
 inline void on_ranks(std::uint32_t ranks, chunkmem::call_ref<void(std::uint32_t)> body)
 {
   std::vector<std::thread> threads;
@@ -25,7 +25,7 @@ inline void on_ranks(std::uint32_t ranks, chunkmem::call_ref<void(std::uint32_t)
   for (std::thread& each : threads) each.join();
 }
 
-/// One rank on its thread: what it works with, and what it found wrong first. Assertions of Catch2 are for one thread.
+/// One rank on its thread: its objects, and its first complaint. Assertions of Catch2 are for one thread.
 template <class Communicator, class Backend>
 struct rank_stage {
   Communicator& ranks;
@@ -42,7 +42,7 @@ struct rank_stage {
       complaint = "rank " + std::to_string(rank()) + " of " + std::to_string(ranks.ranks()) + ": " + std::string{what} +
                   " (" + std::to_string(number) + ")";
   }
-  /// All that agents were given is done.
+  /// Waits for all work of the agents.
   void finish()
   {
     backend.wait(chunkmem::agent::host, backend.record(stream));
@@ -50,7 +50,7 @@ struct rank_stage {
   }
 };
 
-/// Ranks that are threads, each with a played device of its own: a harness for the laws of communicators.
+/// Ranks that are threads, each with a host_arena as its device: a harness for the laws of communicators.
 struct thread_harness {
   using communicator = chunkmem::collective::local_threads;
   using backend = chunkmem::backend::host_arena;
@@ -59,7 +59,7 @@ struct thread_harness {
   std::vector<std::uint32_t> worlds{1, 2, 3, 4, 5, 6, 7, 8};
   chunkmem::collective::thread_group_options options{};
 
-  /// What each rank found wrong; empty for who found nothing.
+  /// The complaint of each rank; empty: none.
   std::vector<std::string> run(std::uint32_t ranks, chunkmem::call_ref<void(stage&)> body) const
   {
     std::vector<std::string> complaints(ranks);

@@ -27,12 +27,12 @@ namespace cm = chunkmem;
 
 enum class updates : std::uint8_t { at_once, late, early };
 
-/// A training of several ranks that one rank can repeat: what is trained, how, and on how much room.
+/// A training of several ranks that one rank can repeat: the model, the settings, and the memory.
 struct job {
   std::uint32_t ranks = 2;
   std::uint32_t steps = 3;
   std::uint32_t micro_batches = 1;
-  bool sums_each = true;  ///< the trainer declares gradients done in every micro-batch, not in the last one alone
+  bool sums_each = true;  ///< the trainer declares gradients done in every micro-batch, not only in the last one
   cm::sharding::zero divided = cm::sharding::zero_3;
   std::uint32_t of_node = 0;  ///< ranks of a node, which add their gradients first; 0: all
   float clip = 0;             ///< of the norm
@@ -45,23 +45,24 @@ struct job {
   /// a quarter of what a rehearsal needs in all, instead of `frames`
   bool is_quarter = false;
   std::string_view planner{};  ///< of activations, where the training has an activation_chain
-  bool in_place = false;       ///< 16-bit gradients of a share take its bytes
+  bool in_place = false;       ///< 16-bit gradients of a shard take its bytes
   bool on_compute = false;     ///< gradients are written by work of the compute agent
   updates when = updates::at_once;
   std::uint32_t undo_kilobytes = 0;        ///< of early updates, on rank 0; the others have less and less
   float loss_scale = 0;                    ///< the first one, which grows after two updates; 0: none
   std::uint32_t spoilt_step = UINT32_MAX;  ///< the last rank makes an infinite gradient in it
-  bool tries_again = false;                ///< each call that fails for want of bytes or by a copy is made again
-  cm::bytes frame{};                       ///< 0: the least that these ranks can divide, twice
+  bool tries_again = false;                ///< each call that fails for lack of bytes or by a copy is repeated
+  cm::bytes frame{};                       ///< 0: twice the least that these ranks can divide
   bool has_long_units = false;             ///< units of a frame for each rank
   [[nodiscard]] cm::bytes unit_bytes() const { return frame_bytes() * (has_long_units ? ranks : 1); }
   [[nodiscard]] cm::bytes longest_unit() const { return cm::align_up(cm::bytes{70000 * 4}, unit_bytes()); }
-  /// Nothing is clipped, and the bytes of every update fit: each step but the first, which makes states, has some.
+  /// True if nothing is clipped, and the bytes of every update fit: then each step has early updates, except the first,
+  /// which makes states.
   [[nodiscard]] bool has_early_updates() const
   {
     return when == updates::early && clip >= 1e6F && undo_kilobytes >= 4096 && steps > 1;
   }
-  /// A step depends on all its gradients.
+  /// True if a step depends on all its gradients.
   [[nodiscard]] bool decides() const { return skips || clip > 0 || loss_scale > 0; }
   [[nodiscard]] bool is_spoilt(std::size_t tensor, std::uint32_t rank, std::uint32_t step) const
   {
@@ -101,13 +102,13 @@ inline constexpr std::size_t tied = 1;    ///< its gradient is written twice
   return tensor != frozen && (tensor != unused || step % 2 == 0);
 }
 
-/// In files, whatever a stage has.
+/// The name in files, the same for every division into stages.
 [[nodiscard]] inline std::string name_of(std::size_t tensor)
 {
   return "w" + std::to_string(tensor);
 }
 
-/// A number in [-1, 1) that depends on all of these.
+/// A number in [-1, 1) that depends on all arguments.
 [[nodiscard]] inline float noise(std::uint64_t a, std::uint64_t b, std::uint64_t c)
 {
   std::uint64_t x = a * 0x9e3779b97f4a7c15U + b * 0xbf58476d1ce4e5b9U + c * 0x94d049bb133111ebU + 1;
@@ -119,7 +120,7 @@ inline constexpr std::size_t tied = 1;    ///< its gradient is written twice
 {
   return noise(tensor, index, 7);
 }
-/// What rank `rank` adds to the gradient of one weight in one of `times` visits.
+/// The part of rank `rank` in the gradient of one weight, in one of `times` visits.
 [[nodiscard]] inline float gradient_of(float weight, std::size_t tensor, std::uint64_t index, std::uint32_t rank,
                                        std::uint32_t batch, std::uint32_t step, std::uint32_t visit)
 {
@@ -127,7 +128,7 @@ inline constexpr std::size_t tied = 1;    ///< its gradient is written twice
          noise(tensor * 977 + index, rank * 131 + batch * 17 + visit, step) * (tensor == 3 ? 4.0F : 1.0F);
 }
 
-/// @param times   the loss was multiplied by it
+/// @param times   factor of the loss
 template <class Element>
 void write_gradient(Element* to, const Element* weight, std::uint64_t size, bool adds, std::size_t tensor,
                     std::uint32_t rank, std::uint32_t batch, std::uint32_t step, std::uint32_t visit, float times = 1)
@@ -143,7 +144,7 @@ template <class Element>
   return cm::round_to<Element>(std::numeric_limits<float>::infinity());
 }
 
-/// All values after each step; what every rank has to have.
+/// All values after each step, which every rank has to have.
 template <class Element>
 using history = std::vector<std::vector<std::vector<Element>>>;
 
@@ -205,7 +206,7 @@ template <class Element, class Write>
   return all;
 }
 
-/// The same training on one rank with plain gradients: what each rank and micro-batch would add, in the same grouping.
+/// The same training on one rank with plain gradients: the parts of each rank and micro-batch, in the same grouping.
 template <class Element, class Kernel>
 class one_rank {
  public:
@@ -224,14 +225,14 @@ class one_rank {
     for (std::uint32_t step = 0; step < job_.steps; ++step) train(step);
   }
 
-  /// Trains on as other ranks would. @param next   its steps count from the first of all
+  /// Continues the training with other ranks. @param next   its steps count from the first of all
   void go_on(const job& next)
   {
     const std::uint32_t done = job_.steps;
     job_ = next;
     for (std::uint32_t step = done; step < job_.steps; ++step) train(step);
   }
-  /// What it holds after a checkpoint was loaded into it becomes the values before `step`. @pre no step was trained
+  /// The contents after a load of a checkpoint become the values before `step`. @pre no step was trained
   void take_up(std::uint32_t step)
   {
     job_.steps = step;
@@ -244,7 +245,7 @@ class one_rank {
   history<Element> values;  ///< before the first step and after each
   std::vector<double> norms;
   std::vector<std::vector<float>> momentum() { return list("adam/momentum"); }
-  /// Of each weight, in the order of declaration; nothing of a frozen one.
+  /// The list of each weight, in the order of declaration; empty for a frozen one.
   std::vector<std::vector<float>> list(std::string_view name)
   {
     std::vector<std::vector<float>> result(weights_.size());
@@ -328,7 +329,7 @@ class steps_of_ranks {
   cm::optimizer::early_updates<Model, Kernel> early_;
 };
 
-/// A training whose passes use the weights in turn. In its place: activation_chain.
+/// A training whose passes use the weights in turn. The alternative is activation_chain.
 struct no_activations {
   static constexpr bool runs_blocks = false;
   template <class Model>
@@ -344,10 +345,10 @@ struct stage_part {
 };
 
 /// One rank of many, one stage of many, or a manager that trains alone. Compares every weight that it reads with
-/// `wanted`, and complains in words.
+/// `wanted`, and reports differences in words.
 ///
 /// Where the host cannot read the device, kernels read weights and write gradients.
-/// @tparam Steps   takes them: `take(options)`, `finish()`, `waiting()`, `early()`
+/// @tparam Steps   takes the steps: `take(options)`, `finish()`, `waiting()`, `early()`
 /// @tparam Activations   no_activations, or an activation_chain
 template <class Element, class Model, class Kernel, class Steps = steps_of_ranks<Model, Kernel>,
           class Activations = no_activations>
@@ -388,9 +389,9 @@ class one_of_many {
   std::string complaint;
   std::vector<double> norms;
   std::size_t early_ones = 0;  ///< updates before the decision that stayed
-  std::size_t failures = 0;    ///< calls that were made again
+  std::size_t failures = 0;    ///< repeated calls
 
-  /// Every second weight gets the values of one rank, whatever the others wrote.
+  /// Every second weight gets the values of one rank, whatever the other ranks wrote.
   void fill()
   {
     for (std::size_t index = part_.begin; index < part_.end; ++index) {
@@ -411,14 +412,14 @@ class one_of_many {
     start();
     finish();
   }
-  /// The same, where updates of the last step may wait still.
+  /// The same, where updates of the last step may still wait.
   void start()
   {
     if (job_.rehearses) (void)least_device();
     fill();
     train(0, job_.steps);
   }
-  /// From a step on: before it weights are what they have to be.
+  /// Continues from a step: the weights before it have to be right.
   void go_on(std::uint32_t first)
   {
     train(first, job_.steps);
@@ -440,7 +441,7 @@ class one_of_many {
     if constexpr (Activations::runs_blocks)
       if (!activations_->is_right()) complain("an activation behind", 0);
   }
-  /// Or a quarter of what a step needs in all, where the job says so.
+  /// The least device, or a quarter of the total need of a step, where the job says so.
   [[nodiscard]] cm::bytes least_device()
   {
     cm::bytes least{}, quarter{};
@@ -480,7 +481,7 @@ class one_of_many {
     early_ones += steps_.early();
     norms.push_back(outcome.norm);
   }
-  /// Of what this rank owns. @param all   of the whole tensors
+  /// Checks the shards of this rank. @param all   of the whole tensors
   void check_momentum(const std::vector<std::vector<float>>& all) { check_list("adam/momentum", all); }
   void check_list(std::string_view list, const std::vector<std::vector<float>>& all)
   {
@@ -541,7 +542,7 @@ class one_of_many {
       if (has_gradient(index, step)) return true;
     return false;
   }
-  /// Until it does not fail, where the job says so.
+  /// Repeats a call until it succeeds, where the job says so.
   template <class Work>
   auto again(Work work)
   {
@@ -647,7 +648,7 @@ class one_of_many {
   std::vector<cm::tensor<Element>> weights_;
   cm::tensor<float> activation_;
   std::optional<Activations> activations_;
-  std::atomic<bool> has_misread_ = false;  // a kernel
+  std::atomic<bool> has_misread_ = false;  // a kernel sets it
   Steps steps_;
 };
 

@@ -23,7 +23,7 @@ template <class Error = chunkmem::error, class Call>
   return {};
 }
 
-/// The complaint that `call()` gives, or the sentence of the error that it throws.
+/// The complaint that `call()` returns, or the sentence of the error that it throws.
 template <class Call>
 [[nodiscard]] std::string complaint_of(Call&& call)
 {

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-/// Estimates of weight gradients from sampled rows, many for one problem, held against closed forms.
+/// Estimates of weight gradients from sampled rows, many for one problem, compared with closed forms.
 namespace support::sampling {
 
 namespace act = chunkmem::activation;
@@ -29,7 +29,7 @@ inline constexpr std::array<std::string_view, 6> kinds = {"equal", "zipf", "heav
 inline constexpr std::array<std::string_view, 5> visits = {"exact", "first", "fresh", "stale", "half"};
 inline constexpr std::array<std::string_view, 4> wrong_ways = {"first visit", "top rows", "put back", "not replaced"};
 
-/// A problem, the weights that its rows have, and how many are kept.
+/// A problem, the weights of its rows, and the number of kept rows.
 struct study_case {
   std::string_view kind, visit;
   problem of;
@@ -37,7 +37,7 @@ struct study_case {
   std::size_t kept = 0;
 };
 
-/// As a manager's `use`.
+/// The same as a manager's `use`.
 inline void tie(act::norm_cache& norms)
 {
   norms.for_each_state([](const auto&) {});
@@ -46,8 +46,8 @@ inline void tie(act::norm_cache& norms)
   manager.add(norms.registered);
 }
 
-/// The weights of a visit. "exact": |h| |d|. Others ask a cache: without norms, with those of d, with others, with
-/// norms of every other sample.
+/// The weights of a visit. "exact": |h| |d|. Other visits ask a cache: without norms, with those of d, with others,
+/// with norms of every other sample.
 [[nodiscard]] inline std::vector<double> weights_of(const problem& of, std::string_view visit, std::uint64_t seed)
 {
   if (visit == "exact") return of.exact_weights();
@@ -118,7 +118,7 @@ struct row_lengths {
   return made;
 }
 
-/// By what each row counts in the library's estimate number `trial`.
+/// The weight of each row in the library's estimate number `trial`.
 class estimates {
  public:
   explicit estimates(const study_case& one) : one_{one}, choice_{one.of.rows}, indices_(one.kept), scales_(one.kept) {}
@@ -151,7 +151,8 @@ class estimates {
 
 using variance_rule = double (*)(const division& by, const std::vector<double>& lengths);
 
-/// So many trials that a bias of `share` of the gradient, along it, is 8 deviations of their mean, and `least` or more.
+/// The number of trials for which a bias of `share` of the gradient, along it, is 8 deviations of their mean; `least`
+/// or more.
 [[nodiscard]] inline std::uint64_t trials_for(const study_case& one, const row_lengths& lengths, double share,
                                               std::uint64_t least, variance_rule variance_along)
 {
@@ -203,8 +204,8 @@ using variance_rule = double (*)(const division& by, const std::vector<double>& 
   }
   return sums;
 }
-/// How far a wrong estimate is off along the gradient, as a share of the gradient: by its closed form, and where it has
-/// none by trials of its own, which no test of the estimate sees.
+/// The bias of a wrong estimate along the gradient, as a part of the gradient: by its closed form, or by trials of its
+/// own that no test of the estimate uses.
 [[nodiscard]] inline double bias_of_wrong(std::string_view how, const study_case& one, const row_lengths& lengths,
                                           std::uint64_t seed, std::uint64_t trials)
 {
@@ -217,7 +218,8 @@ using variance_rule = double (*)(const division& by, const std::vector<double>& 
   return std::abs(sum / lengths.gradient - 1);
 }
 
-/// What cases show: the largest z of the library, and how many wrong estimates are found of those that are off.
+/// The result of all cases: the largest z of the library, and the number of wrong estimates that are found among those
+/// that are biased.
 struct bias_summary {
   double worst_z = 0;
   std::uint64_t wrong = 0, found = 0;
@@ -225,8 +227,8 @@ struct bias_summary {
 
   [[nodiscard]] double found_percent() const { return 100 * static_cast<double>(found) / static_cast<double>(wrong); }
 };
-/// @param wrong_share   a wrong estimate counts where it is truly off by this share of the gradient along the gradient,
-///   or more; it has as many trials as that needs. Its draws are independent, and so is the variance that it is held to
+/// @param wrong_share   a wrong estimate counts where its bias along the gradient is this part of the gradient or more;
+///   it has as many trials as that needs. Its draws are independent, and so is the variance that it is compared with
 inline void add_case(bias_summary& to, std::uint64_t number, double share, std::uint64_t least, double wrong_share)
 {
   const study_case one = make_case(number);

@@ -3,7 +3,7 @@
 
 namespace support {
 
-// Built with a sanitizer, which makes everything several times slower: counts may be smaller then.
+// True in a build with a sanitizer, which makes everything several times slower: counts may be smaller then.
 #if defined(__SANITIZE_THREAD__)
 inline constexpr bool thread_sanitized = true;
 inline constexpr bool sanitized = true;

@@ -9,7 +9,7 @@
 
 namespace support {
 
-/// While it lives no file of this process grows beyond that many bytes, and no signal says so.
+/// During the life of this object no file of this process grows beyond that many bytes, and no signal reports it.
 class short_files {
  public:
   explicit short_files(rlim_t size)

@@ -14,13 +14,13 @@
 
 namespace support {
 
-/// Names and contents: what one finds on a disk after a start.
+/// Names and contents: the files on a disk after a restart.
 using disk_content = std::map<std::string, std::string>;
 
-/// One folder on a disk, and what of it has not reached the disk for good yet.
+/// One folder on a disk, and the changes of it that are not durable yet.
 ///
-/// A file is known by its number; names point at numbers. Bytes of a file are safe after `sync_file`, names after
-/// `sync_names`, and neither makes the other safe. Memory and time: those of a few small files.
+/// A file is identified by its number; names point at numbers. Bytes of a file are durable after `sync_file`, names
+/// after `sync_names`, and neither makes the other durable. Memory and time: those of a few small files.
 class simulated_disk {
  public:
   simulated_disk() = default;
@@ -29,7 +29,7 @@ class simulated_disk {
     for (const auto& [name, content] : files) put(name, content);
   }
 
-  /// A file that is there and safe at once.
+  /// Adds a file that is durable at once.
   void put(const std::string& name, std::string content)
   {
     const auto known = names_.find(name);
@@ -51,7 +51,7 @@ class simulated_disk {
     files_[file].safe = files_[file].all();
     files_[file].writes.clear();
   }
-  /// What a failed sync may do: the system drops what it could not write, and the next sync does not bring it back.
+  /// A possible effect of a failed sync: the system drops the unwritten pages, and the next sync does not write them.
   void forget(std::size_t file) { files_[file].forgets = true; }
   void rename(const std::string& from, const std::string& to)
   {
@@ -66,7 +66,7 @@ class simulated_disk {
 
   [[nodiscard]] const std::map<std::string, std::size_t>& names() const { return names_; }
   [[nodiscard]] std::string content(std::size_t file) const { return files_[file].all(); }
-  /// As a running system sees it.
+  /// The contents that a running system sees.
   [[nodiscard]] disk_content content() const
   {
     disk_content found;
@@ -74,8 +74,8 @@ class simulated_disk {
     return found;
   }
 
-  /// Calls `visit(const disk_content&)` with every disk that may be left when the power goes now, until it returns
-  /// false. @return   how many
+  /// Calls `visit(const disk_content&)` with every disk that may be left if the power fails now, until it returns
+  /// false. @return   the number of disks
   ///
   /// Each subset of the changes of names since their last sync, in order; for each named file each state of its bytes
   /// since its own. All combinations: 2 to the changes, times 3 w + 2 for each file with w writes.
@@ -99,7 +99,7 @@ class simulated_disk {
  private:
   struct one_file {
     std::string safe;
-    std::vector<std::string> writes;  ///< behind it, not safe
+    std::vector<std::string> writes;  ///< after it, not durable
     bool forgets = false;
 
     [[nodiscard]] std::string all() const
@@ -108,7 +108,7 @@ class simulated_disk {
       for (const std::string& it : writes) content += it;
       return content;
     }
-    /// All that may be left of it.
+    /// All possible contents after a power cut.
     [[nodiscard]] std::vector<std::string> after_cut() const
     {
       if (writes.empty()) return {safe};
@@ -117,8 +117,8 @@ class simulated_disk {
       std::string before = safe;
       for (const std::string& it : writes) {
         found.push_back(before + it.substr(0, it.size() / 2));  // torn
-        found.push_back(before + it);                           // those behind it are lost
-        found.push_back(whole);                                 // it alone is lost, its place is there
+        found.push_back(before + it);                           // the later writes are lost
+        found.push_back(whole);                                 // only this write is lost, and its bytes are zeros
         found.back().replace(before.size(), it.size(), it.size(), '\0');
         before += it;
       }

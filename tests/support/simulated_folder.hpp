@@ -21,7 +21,7 @@
 
 namespace support {
 
-/// Thrown when the power goes: no error of the library, so no handler of errors may take it for one.
+/// Thrown at a power cut. It is no error of the library, so that no handler of errors catches it.
 struct power_cut {};
 
 enum class disk_operation : std::uint8_t {
@@ -38,27 +38,27 @@ enum class disk_operation : std::uint8_t {
   list
 };
 
-/// What was asked of a folder.
+/// A request to a folder.
 struct disk_request {
   disk_operation what = disk_operation::list;
   std::string name;
   std::uint64_t size = 0;  ///< in bytes, of a read or write
 };
 
-/// What goes wrong. Operations are counted from 0, those that fail too.
+/// The planned faults. Operations are counted from 0, including those that fail.
 struct disk_faults {
-  std::optional<std::uint64_t> at{};      ///< this one fails
+  std::optional<std::uint64_t> at{};      ///< this operation fails
   int number = EIO;                       ///< with this errno
   bool retained = false;                  ///< and so do all after it
-  std::optional<std::uint64_t> cut_at{};  ///< before this one the power goes
+  std::optional<std::uint64_t> cut_at{};  ///< the power fails before this operation
   std::uint64_t room = UINT64_MAX;        ///< bytes until the disk is full
   bool is_read_only = false;
   std::uint64_t short_seed = 0;  ///< not 0: reads and writes take 1 to n bytes, at random
 };
 
-/// A folder in memory where everything goes wrong that can, when it is told to; and that knows what a power cut leaves.
+/// A folder in memory with every possible fault on request, and with the states that a power cut may leave.
 ///
-/// Copies are the same folder, as with an open folder of the system.
+/// Copies share the same folder, as handles of an open folder do.
 /// @threads   one at a time
 class simulated_folder {
   struct state {
@@ -169,7 +169,7 @@ class simulated_folder {
     std::string name_;
   };
 
-  /// Gives the folder back when it goes.
+  /// Releases the folder at the end of its life.
   class holder {
    public:
     explicit holder(std::shared_ptr<state> disk) : disk_{std::move(disk)} { disk_->is_locked = true; }
@@ -210,7 +210,7 @@ class simulated_folder {
     state_->disk.rename(std::string{from}, std::string{to});
     state_->end();
   }
-  /// After a power cut nothing happens here: an operation that may not throw cannot end the program.
+  /// After a power cut nothing happens here, since an exception from a noexcept function would end the program.
   bool remove(std::string_view name) noexcept
   {
     try {
@@ -250,17 +250,17 @@ class simulated_folder {
     state_->requests.clear();
     state_->failures = 0;
   }
-  /// `look()` is called after every operation that changed something. It must not keep a copy of the folder.
+  /// Calls `look()` after every operation that changed something. It must not keep a copy of the folder.
   void set_observer(std::function<void()> look) { state_->after_each = std::move(look); }
 
   [[nodiscard]] const std::vector<disk_request>& requests() const { return state_->requests; }
   [[nodiscard]] std::uint64_t failures() const { return state_->failures; }
   [[nodiscard]] disk_content content() const { return state_->disk.content(); }
-  /// Changes a file behind everybody's back.
+  /// Changes a file without an operation.
   void put(const std::string& name, std::string content) { state_->disk.put(name, std::move(content)); }
-  /// Calls `visit(const simulated_folder&)` with every folder that a start may find if the power goes now, until it
+  /// Calls `visit(const simulated_folder&)` with every folder that a restart may find if the power fails now, until it
   /// returns false.
-  /// @return   how many
+  /// @return   the number of folders
   template <class Visit>
   std::uint64_t each_after_cut(Visit&& visit) const
   {

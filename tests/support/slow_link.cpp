@@ -4,10 +4,10 @@
 //     mpirun -n 4 env LD_PRELOAD=libslow_link.so CHUNKMEM_SLOW_LINK="2,1,20000000;1,3,5000000" program
 //
 // Each entry is FROM,TO,BYTES_PER_SECOND, with ranks of MPI_COMM_WORLD. With TO -1 it is the port of FROM, which
-// messages to all ranks without an entry of their own share. The bytes of all messages from FROM to TO go
-// one after the other at this rate, whatever their communicator and thread. MPI_Isend returns at once: a thread of this
+// messages to all ranks without an entry of their own share. The bytes of all messages from FROM to TO are sent one
+// after the other at this rate, whatever their communicator and thread. MPI_Isend returns at once: a thread of this
 // library starts the message when its last byte would have left. So neither the program's work nor another link waits.
-// A collective operation of MPI is not delayed. Until its message has ended, a type must not be freed.
+// Collective operations of MPI are not delayed. A type must not be freed before its message has ended.
 #include <mpi.h>
 #include <algorithm>
 #include <charconv>
@@ -38,7 +38,7 @@ void require(int answer)
   if (answer != MPI_SUCCESS) give_up("a call of MPI failed");
 }
 
-/// A message as the program gave it.
+/// The arguments of a message.
 struct message {
   const void* place;
   int count;
@@ -57,11 +57,11 @@ struct message {
 /// A slow way from this process to another one.
 struct slow_link {
   double bytes_per_second = 0;
-  steady::time_point free_at{};  ///< its last byte has left then
+  steady::time_point free_at{};  ///< time when its last byte has left
   std::size_t held = 0;          ///< messages that have not started
 };
 
-/// A message that starts later, or that is under way. Its request is one that this library ends.
+/// A message that starts later, or that is in flight. This library completes its request.
 struct held_message {
   message what;
   slow_link* link;
@@ -100,7 +100,7 @@ class slow_links {
       give_up("the program has to start MPI with MPI_THREAD_MULTIPLE");
   }
 
-  /// @return   null: the message goes by a link that is as it is
+  /// @return   null: the link of the message is not slow
   [[nodiscard]] slow_link* link_of(int to, MPI_Comm group)
   {
     if (links_.empty() || to < 0) return nullptr;
@@ -191,7 +191,7 @@ class slow_links {
     }
   }
 
-  /// The messages of a link start in their order: MPI promises the receiver this order. @return   it has ended
+  /// Starts the messages of a link in their order, which MPI promises to the receiver. @return   the message has ended
   static bool move_on(held_message& it)
   {
     if (!it.has_started) {
@@ -214,7 +214,7 @@ class slow_links {
   std::thread thread_;
 };
 
-/// Made by the first message, and never destroyed: a program may end without the end of MPI.
+/// Made by the first message, and never destroyed: a program may end without MPI_Finalize.
 slow_links& all()
 {
   static slow_links& made = *new slow_links;

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-/// Small networks on a manager or over ranks, for tests of the ways in which `checkpointed` may be used.
+/// Small networks on a manager or over ranks, for tests of the possible uses of `checkpointed`.
 namespace support::small {
 
 namespace cm = chunkmem;
@@ -59,7 +59,7 @@ class network {
   std::function<float(const run_type&, std::uint64_t)> input;  ///< of layer 0, by element
   bool makes_gradients = true;
 
-  /// @param shares   a network whose weights this one has too; null: it has its own
+  /// @param shares   a network whose weights this one uses too; null: it has its own
   network(Model& m, network_shape how, Planner planner, const network* shares = nullptr)
       : chain{m,
               {.budget = {.device = cm::bytes{1U << 20},
@@ -137,7 +137,7 @@ class network {
     for (const auto* const all : {&slopes_, &skip_slopes_})
       for (const tensor& each : *all) m_.drop(each);
   }
-  /// Everything that training changes.
+  /// All tensors that training changes.
   void collect(std::vector<float>& into)
   {
     for (const auto* const all : {&weights_, &running_})
@@ -192,7 +192,7 @@ class network {
     }
     return x;
   }
-  /// Three of four values stay.
+  /// Keeps three of four values.
   [[nodiscard]] static matrix mask_of(const run_type& run)
   {
     matrix mask(run.rows() * width, 1.0F);
@@ -281,7 +281,7 @@ class network {
       g.data()[at] = sum;
     }
   }
-  /// The slopes that skips bring to this layer, and those that it sends back.
+  /// Adds the slopes that skips bring to this layer, and sends those of its inputs back.
   void add_skips(std::uint32_t index, run_type& run, matrix& dy, matrix& dh)
   {
     for (std::size_t number = 0; number < how_.skips.size(); ++number) {
@@ -380,8 +380,8 @@ struct convnet {
   }
 };
 
-/// Two forwards of an encoder before one backward, which see two views of a batch. The last of three batches is half as
-/// large, and some steps have no backward.
+/// Two forwards of an encoder before one backward, on two views of a batch. The last of three batches is half as large,
+/// and some steps have no backward.
 template <class Model, class Planner>
 struct contrastive_network {
   static constexpr const char* name = "contrastive";

@@ -20,7 +20,7 @@ namespace support {
 inline constexpr std::size_t width = 6;
 using vector_type = std::vector<float>;
 
-/// How weights change.
+/// The rule of updates.
 enum class small_optimizer : std::uint8_t { sgd, momentum, adam, adamw };
 
 /// The layer y = h / (1 + |h|), h = W x, as arithmetic on plain vectors. The last layer compares y with a target.
@@ -82,8 +82,8 @@ inline vector_type target_of(std::uint32_t micro_batch)
   return numbers_of(50'000 + micro_batch, width);
 }
 
-/// Weights of one part with their optimizer. Versions are copies with a number; a version that is not kept any more
-/// cannot be read.
+/// Weights of one part with their optimizer. Versions are numbered copies; a version that is not kept any more cannot
+/// be read.
 class small_weights {
  public:
   small_weights(std::uint32_t part, std::uint32_t versions, small_optimizer how, bool rounds)
@@ -300,7 +300,7 @@ template <class WeightsOf>
   return sums;
 }
 
-/// What training gives on one device: batch t reads the weights of `delay` updates before, micro-batches in order.
+/// The result of training on one device: batch t reads the weights of `delay` updates before, micro-batches in order.
 inline std::vector<vector_type> train_alone(const chunkmem::pipeline::schedule& plan, small_optimizer how, bool rounds)
 {
   const std::uint32_t delay = plan.versions - 1;

@@ -19,8 +19,8 @@
 
 namespace support {
 
-/// A generation of a few small files whose every byte follows from one number, which is in it: so that a mixture of two
-/// is seen.
+/// A generation of a few small files. Every byte follows from one number, which is in the generation, so that a mixture
+/// of two generations is detected.
 class stored_generation {
  public:
   struct one_file {
@@ -66,7 +66,7 @@ class stored_generation {
       to.end_file();
     }
   }
-  /// The files that were written become a generation, as by one rank.
+  /// Commits the written files as a generation, as by one rank.
   template <class Writer>
   static void commit(Writer& writer, chunkmem::checkpoint::manifest content)
   {
@@ -74,7 +74,7 @@ class stored_generation {
     writer.part().finish();
     writer.commit(alone, content);
   }
-  /// As a newer one than all that the folder has.
+  /// Writes a generation that is newer than all in the folder.
   template <class Folder>
   void write(Folder& folder) const
   {
@@ -82,7 +82,7 @@ class stored_generation {
     write_files(writer);
     commit(writer, rest());
   }
-  /// Every byte, list and name is this generation's.
+  /// True if every byte, list and name is this generation's.
   template <class Folder>
   [[nodiscard]] bool is_in(const Folder& folder, const chunkmem::checkpoint::whole_generation& found) const
   {

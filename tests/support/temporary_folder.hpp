@@ -14,7 +14,7 @@
 
 namespace support {
 
-/// An empty folder for the time of a test.
+/// An empty folder for the duration of a test.
 class temporary_folder {
  public:
   temporary_folder() : path_{(std::filesystem::temp_directory_path() / "chunkmem-XXXXXX").string()}
@@ -29,7 +29,7 @@ class temporary_folder {
   }
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
   [[nodiscard]] std::string operator/(const std::string& name) const { return path_ + '/' + name; }
-  /// How many files and folders are in it.
+  /// The number of files and folders in it.
   [[nodiscard]] std::ptrdiff_t files() const { return std::distance(std::filesystem::directory_iterator{path_}, {}); }
 
  private:

@@ -25,27 +25,27 @@
 
 namespace support {
 
-/// What time is on a throttled_arena.
+/// The meaning of time on a throttled_arena.
 enum class pace : std::uint8_t {
   wall_clock,  ///< agents sleep until their deadlines
-  /// The processor time of the calling thread, and what it waited for deadlines. Nobody sleeps: a wait for a deadline
+  /// The processor time of the calling thread, and its waits for deadlines. No thread sleeps: a wait for a deadline
   /// moves the clock. Other programs that take the processor, and threads that wake up late, change nothing.
   caller,
   /// Each agent has a clock, which its thread keeps: an operation begins at the latest of the clocks of its agent, of
-  /// all that the agent waits for, and of the caller when it was asked for. Threads sleep until the time of their
-  /// clocks, so that they meet in its order. The caller's clock is its processor time and its waits. Ranks that pass
-  /// clocks on with their bytes have one time (throttled_ranks), whoever wakes up late.
+  /// all that the agent waits for, and of the caller at the time of the request. Threads sleep until the time of their
+  /// clocks, so that they meet in this order. The caller's clock is its processor time and its waits. Ranks that pass
+  /// on clocks with their bytes share one time (throttled_ranks), whichever thread wakes up late.
   agents,
 };
 
 /// A wait of an agent and its cause, in the time of its clock.
 struct agent_wait {
-  std::uint32_t place = 0;  ///< what the caller was doing when it asked, see throttled_arena::note_place
+  std::uint32_t place = 0;  ///< the caller's work at the request, see throttled_arena::note_place
   chunkmem::agent source{};
   std::uint64_t nanoseconds = 0;
 };
 
-/// The costs of a machine on which copies between device and host take time, and nothing else does.
+/// The costs of a machine on which only copies between device and host take time.
 [[nodiscard]] inline chunkmem::backend::cost_table links_alone(double to_device_bytes_per_second,
                                                                double to_host_bytes_per_second)
 {
@@ -57,14 +57,14 @@ struct agent_wait {
           .launch_nanoseconds = 0};
 }
 
-/// A line that one thing at a time crosses, in the order of clocks. A thing that asks later by the wall, and is earlier
-/// by its clock, takes time in which the line was idle.
+/// A line that one transfer at a time crosses, in the order of clocks. A transfer that is requested later in real time,
+/// and is earlier by its clock, takes time in which the line was idle.
 /// @threads   any
 class line_by_clocks {
  public:
   using moment = std::chrono::nanoseconds;
 
-  /// @return   when it has crossed the line, where it may begin from `now` on
+  /// @return   the time at which it has crossed the line, if it may begin from `now` on
   [[nodiscard]] moment serve(moment now, moment lasts)
   {
     const std::lock_guard lock{mutex_};
@@ -76,7 +76,7 @@ class line_by_clocks {
     uses_.emplace(now, now + lasts);
     return now + lasts;
   }
-  /// Of all so far.
+  /// Busy time so far.
   [[nodiscard]] moment busy()
   {
     const std::lock_guard lock{mutex_};
@@ -93,10 +93,10 @@ class line_by_clocks {
 /// down.
 ///
 /// An operation does its work and is over at its deadline: its planned time after the latest of the deadline of the
-/// same agent's last one, those of the events that it waits for, and the moment when it was asked for. Deadlines
-/// follow from deadlines, so what a thread wakes up late does not add up. By the wall clock, what takes longer than
-/// planned is late, and nothing hides it. By the caller's time it is not seen. By the agents' clocks, all agents that
-/// copy between the tiers in one direction share the link.
+/// same agent's last operation, those of the events that it waits for, and the time of the request. Deadlines follow
+/// from deadlines, so late wake-ups do not accumulate. By the wall clock, an operation that takes longer than planned
+/// is late, and nothing hides it. By the caller's time it is not noticed. By the agents' clocks, all agents that copy
+/// between the tiers in one direction share the link.
 ///
 /// @threads   one caller at a time, from any thread; by the caller's time always the same thread
 class throttled_arena {
@@ -177,21 +177,21 @@ class throttled_arena {
     clocks_[index_of(chunkmem::agent::host)] = std::max(caller_clock(), end);
     sleep_until(end);
   }
-  /// By the agents' clocks: waits from now on are written down for this place, those of compute and of the caller.
+  /// By the agents' clocks: records waits of compute and of the caller for this place from now on.
   void note_place(std::uint32_t place) noexcept { place_ = place; }
-  /// Those of an agent so far. @pre the agent rests
+  /// The waits of an agent so far. @pre the agent is idle
   [[nodiscard]] std::vector<agent_wait>& waits_of(chunkmem::agent stream) { return waits_[index_of(stream)]; }
 
-  /// What is asked for from now on takes the time of another table.
+  /// Later requests take the time of another table.
   void take_costs(const chunkmem::backend::cost_table& costs) noexcept { costs_ = costs; }
 
-  /// By the wall clock: the caller did something else until now, which is not to be made up for.
+  /// By the wall clock: the caller was busy elsewhere until now, and this time is not made up for.
   void begin_afresh()
   {
     if (pace_ == pace::agents) return advance_caller(steady_time());
     note(chunkmem::agent::host, std::max(ends_[index_of(chunkmem::agent::host)].back(), time()));
   }
-  /// By the caller's time: the caller does something else, and time stands still for all agents.
+  /// By the caller's time: the caller is busy elsewhere, and time stands still for all agents.
   void stop_clock() noexcept
   {
     passed_ = time();
@@ -215,9 +215,9 @@ class throttled_arena {
   }
   chunkmem::agent adopt() { return arena_.adopt(); }
   [[nodiscard]] std::size_t agents() const noexcept { return arena_.agents(); }
-  /// Time since construction, without what passed while the clock was stopped [ns].
+  /// Time since construction, without the time for which the clock was stopped [ns].
   [[nodiscard]] std::uint64_t now() const noexcept { return static_cast<std::uint64_t>(time().count()); }
-  /// By the caller's time: how much of it is no processor time, but waits for deadlines and work of `advance` [ns].
+  /// By the caller's time: the part that is not processor time, but waits for deadlines and work of `advance` [ns].
   [[nodiscard]] std::uint64_t waited() const noexcept { return static_cast<std::uint64_t>(waited_.count()); }
   [[nodiscard]] std::uint64_t throttled() const noexcept { return arena_.throttled(); }
 
@@ -246,7 +246,7 @@ class throttled_arena {
     waited_ += end - now;
   }
 
-  // What was not allocated here is the caller's own memory, and that is on the host.
+  // Memory that was not allocated here is the caller's own, and that is on the host.
   [[nodiscard]] chunkmem::tier tier_of(const std::byte* place) const
   {
     const auto after = tiers_.upper_bound(place);
@@ -260,8 +260,8 @@ class throttled_arena {
     return stream == chunkmem::agent::host || (stream == chunkmem::agent::compute && !has_compute_thread_);
   }
 
-  // By the wall clock the host's own time runs from deadline to deadline too, or it would be late by each time that it
-  // woke up.
+  // By the wall clock the host's own time runs from deadline to deadline too, else it would be late by each of its
+  // wake-ups.
   [[nodiscard]] moment start_of(chunkmem::agent stream)
   {
     if (pace_ == pace::agents) {  // an agent knows when it is free
@@ -299,7 +299,7 @@ class throttled_arena {
     note(stream, until);
   }
 
-  // The deadline of all that the agent was given so far, for each value that an event of it may have.
+  // Records the deadline of all work of the agent so far, for each value that an event of it may have.
   void note(chunkmem::agent stream, moment end)
   {
     auto& ends = ends_[index_of(stream)];
@@ -312,7 +312,7 @@ class throttled_arena {
   {
     std::this_thread::sleep_until(std::chrono::steady_clock::time_point{when});
   }
-  // The clock of the agent behind all that it was given so far, for each value that an event of it may have.
+  // Records the clock of the agent after all its work so far, for each value that an event of it may have.
   void remember(chunkmem::agent stream, std::atomic<moment::rep>& mark)
   {
     auto& all = mark_of_[index_of(stream)];

@@ -12,8 +12,8 @@
 
 namespace support {
 
-/// One end of a group of two whose transfers take time: once both ends are there, their agents sleep as long as the
-/// bytes would be on their way. Bytes arrive when the sleep ends.
+/// One end of a group of two whose transfers take time: once both ends have arrived, their agents sleep for the time of
+/// the transfer. Bytes arrive when the sleep ends.
 template <class Communicator>
 class throttled_end {
  public:

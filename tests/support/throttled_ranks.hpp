@@ -26,13 +26,13 @@ class network_port {
 
   explicit network_port(const chunkmem::backend::link_cost& cost) noexcept : cost_{cost} {}
 
-  /// @return   when so many bytes have left, where they may leave from `now` on
+  /// @return   the time when this many bytes have left, if they may leave from `now` on
   [[nodiscard]] moment serve(moment now, chunkmem::bytes size)
   {
     return line_.serve(now, moment{static_cast<moment::rep>(cost_.nanoseconds_for(size))});
   }
   [[nodiscard]] moment latency() const noexcept { return moment{static_cast<moment::rep>(cost_.latency_nanoseconds)}; }
-  /// Of all so far.
+  /// Busy time so far.
   [[nodiscard]] moment busy() { return line_.busy(); }
 
  private:
@@ -46,7 +46,7 @@ class clocks_of_ranks {
   static constexpr std::size_t most_ranks = 8;
   using row = std::array<std::atomic<throttled_arena::moment::rep>, most_ranks>;
 
-  /// A rank begins a collective when the one before is over for all: two rows are enough.
+  /// A rank begins a collective when the previous one is over for all ranks, so two rows are enough.
   [[nodiscard]] row& at(std::uint64_t collective) noexcept { return rows_[collective % rows_.size()]; }
 
  private:
@@ -54,7 +54,7 @@ class clocks_of_ranks {
 };
 
 /// One rank's end of a group whose collectives take time, on throttled_arenas by the clocks of agents: a collective
-/// begins at the latest clock of all ranks, and lasts as long as the rank's port sends its bytes around a ring.
+/// begins at the latest clock of all ranks, and takes the time in which the rank's port sends its bytes around a ring.
 template <class Communicator>
 class throttled_ranks {
  public:

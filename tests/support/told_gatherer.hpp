@@ -13,7 +13,7 @@
 
 namespace support {
 
-/// What a mover was told to gather and to sum.
+/// The recorded gathers and sums of a mover.
 struct told_of_ranks {
   struct one {
     std::uint32_t label = 0;
@@ -24,7 +24,7 @@ struct told_of_ranks {
   std::vector<one> sums;
   std::uint64_t awaits = 0;
   std::uint64_t checks = 0;
-  std::optional<chunkmem::comm_error> failed;  ///< what they met
+  std::optional<chunkmem::comm_error> failed;  ///< their failure
 
   [[nodiscard]] std::vector<std::uint32_t> gathered() const
   {
@@ -34,14 +34,14 @@ struct told_of_ranks {
   }
 };
 
-/// A gathering mover that is the only rank, and remembers what it was told. A sum leaves everything as it is.
+/// A gathering mover that is the only rank, and records its calls. A sum changes nothing.
 struct told_gatherer : chunkmem::copy_mover {
   using policy_kind = chunkmem::mover_kind;
   static constexpr std::string_view name = "told_gatherer";
 
   told_of_ranks* told = nullptr;
   chunkmem::agent stream = chunkmem::agent::to_device;
-  bool fills = false;  ///< a gather makes the second half a byte that says how many there were
+  bool fills = false;  ///< a gather fills the second half with the number of gathers
 
   [[nodiscard]] chunkmem::agent worker() const noexcept { return stream; }
   [[nodiscard]] chunkmem::agent worker_of_sums() const noexcept { return stream; }

@@ -12,7 +12,7 @@
 
 namespace support::toy {
 
-/// Who does what in a managed run.
+/// The agents of a managed run.
 struct crew {
   chunkmem::agent main = chunkmem::agent::host;  ///< runs the kernels
   chunkmem::agent side = chunkmem::agent::host;  ///< runs those on biases and running means
@@ -45,7 +45,7 @@ class toy_trainer {
     loss_ = m_.template add<float>({1}, role::buffer);
   }
 
-  /// The bytes that the step needs. Allocates nothing.
+  /// The need of a step. Allocates nothing.
   chunkmem::memory_requirement rehearse()
   {
     return m_.rehearse([this] { step(0); });
@@ -66,7 +66,7 @@ class toy_trainer {
     for (float& value : pin.span()) value = 0;
   }
 
-  /// Room for the losses of this many steps, so that noting them allocates nothing.
+  /// Room for the losses of this many steps, so that recording them allocates nothing.
   void reserve(std::size_t steps) { losses_.reserve(2 * steps); }
 
   outcome train(std::uint32_t steps)
@@ -112,7 +112,7 @@ class toy_trainer {
     if (!m_.rehearsing()) losses_.push_back(loss.span()[0]);
   }
 
-  /// Before a step is tried again: nothing of the failed one stays.
+  /// Called before a step is repeated: drops everything of the failed one.
   void forget_step()
   {
     m_.drop_gradients();
@@ -121,7 +121,7 @@ class toy_trainer {
     forget(flow_);
   }
 
-  /// Everything that training left, read on the host.
+  /// All results of the training, read on the host.
   outcome collect()
   {
     outcome result;

@@ -35,8 +35,8 @@ struct arena {
   }
 };
 
-/// One rank's ends of its groups for a backend that stands still. Early updates exchange words while sums are under
-/// way; in other trainings nothing runs before somebody waits for it.
+/// One rank's ends of its groups for a backend that runs nothing by itself. Early updates exchange words while sums are
+/// in progress; in other trainings nothing runs before a caller waits for it.
 class driven_ends {
  public:
   using communicator_type = counting_ranks;
@@ -63,7 +63,7 @@ class driven_ends {
 template <class Backend>
 using places_of = std::conditional_t<stands_still<Backend>, driven_ends, cm::sharding::thread_ranks::place>;
 
-/// What a model with this ownership talks by.
+/// The communicators of a model with this ownership.
 template <class Ownership, class Backend = arena::type,
           class Communicator = typename places_of<Backend>::communicator_type>
 using ends_of = std::conditional_t<std::same_as<Ownership, cm::ownership::hierarchical>,
@@ -103,7 +103,7 @@ template <class Ownership, class Backend = arena::type>
 using chosen_model = cm::sharded_model<Backend, ends_of<Ownership, Backend>, Ownership, every_eviction, every_layout,
                                        every_placement, every_transfer, chosen_gradient>;
 
-/// What each rank of a job complains of. @param make   `make(rank, device, host)`: its backend
+/// The complaints of each rank of a job. @param make   `make(rank, device, host)`: its backend
 template <class Element, class Model, class Ranks, class Activations = no_activations, class Make, class... Policies>
 std::vector<std::string> train_as(Make make, const job& wanted, const Policies&... policies)
 {
@@ -111,9 +111,9 @@ std::vector<std::string> train_as(Make make, const job& wanted, const Policies&.
   one_rank<Element, cm::optimizer::adam> alone{wanted, kernel};
   const auto momentum = alone.momentum();
   std::vector<std::string> complaints(wanted.ranks);
-  std::atomic<std::size_t> early_ones = 0;  // of a rank that owns nothing, or one large share, none
+  std::atomic<std::size_t> early_ones = 0;  // none on a rank that owns nothing, or one large shard
   const cm::sharding::thread_ranks groups{wanted.ranks, wanted.of_node};
-  const cm::sharding::thread_ranks groups_of_sums{wanted.ranks, wanted.of_node};  // of sums that go apart
+  const cm::sharding::thread_ranks groups_of_sums{wanted.ranks, wanted.of_node};  // for sums with groups of their own
   groups.run([&](cm::sharding::thread_ranks::place& here) {
     const std::uint32_t rank = here.rank();
     try {
@@ -162,7 +162,7 @@ std::vector<std::string> train_as(Make make, const job& wanted, const Policies&.
   return complaints;
 }
 
-/// With policies that the program chooses.
+/// With policies that are chosen at run time.
 template <class Element, class Ownership, class Make = arena>
 std::vector<std::string> train_by(const policy_names& by, const job& wanted, Make make = {})
 {

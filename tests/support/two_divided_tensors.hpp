@@ -14,8 +14,7 @@
 
 namespace support {
 
-/// The training of tests in which a rank is lost: two weights of a frame each, divided as ZeRO 3, over four
-/// ranks.
+/// The training of tests that lose a rank: two weights of a frame each, divided as ZeRO 3, over four ranks.
 template <class Model>
 class two_divided_tensors {
  public:

@@ -48,9 +48,9 @@ struct zero_bubble_rate {
   std::string name;
   double found = 0;
   double printed = 0;
-  bool may_be_less = false;  // the search may be better than theirs, not worse
+  bool may_be_less = false;  // the search may find a better order than the paper, not a worse one
 
-  /// To the four printed decimals.
+  /// Equal to the four printed decimals.
   [[nodiscard]] bool is_right() const
   {
     const double rounded = std::round(found * 1e4) / 1e4;
@@ -69,8 +69,8 @@ double bubble_rate_of(const Generator& generator, const zero_bubble_row& row)
   return pipeline_timeline{plan, costs}.run().bubble_rate();
 }
 
-/// The printed rates of the interleaved schedule count d transfers fewer than a run event by event. What their paper
-/// counts is not known, so this closed form stands for the rows.
+/// The printed rates of the interleaved schedule count d transfers fewer than an event simulation. The paper does not
+/// explain its count, so this closed form stands for the rows.
 inline double interleaved_rate_of(const zero_bubble_row& row)
 {
   const double p = zero_bubble_stages;
@@ -96,10 +96,10 @@ inline std::vector<zero_bubble_rate> zero_bubble_rates(const zero_bubble_row& ro
 }
 
 /// The bubble rate of the best order that the released heuristic of zero bubble pipelines finds, with three
-/// micro-batches for each stage and under a limit of what a stage saves.
+/// micro-batches for each stage and a limit on the saved activations of a stage.
 struct zero_bubble_heuristic_row {
   std::uint32_t stages = 0;
-  double limit = 0;  // of what the first stage of 1F1B saves
+  double limit = 0;  // in saved activations of the first stage of 1F1B
   double rate = 0;   // to six decimals
 };
 

@@ -83,7 +83,7 @@ static_assert(is_made_from_float_alone<bf16> && is_made_from_float_alone<fp16>);
 static_assert(becomes_float_alone<bf16> && becomes_float_alone<fp16>);
 static_assert(flush(1e-39F) == 0.0F && flush(0x1p-126F) == 0x1p-126F);
 
-/// What the bits of a format mean, in double and by its definition.
+/// The value of the bits of a format, in double and by its definition.
 struct format {
   int fraction_bits;
   int bias;

@@ -13,7 +13,7 @@ using namespace chunkmem;
 
 namespace {
 
-/// No more than the concept asks for: bf16 gradients are wide, fp16 ones are not.
+/// The functions of the concept and nothing else: bf16 gradients are wide, fp16 ones are not.
 struct wide_brains {
   using policy_kind = gradient_kind;
   static constexpr std::string_view name = "wide_brains";

@@ -122,7 +122,7 @@ TEST_CASE("a dense table holds each row and nothing else", "[tensor]")
 
 namespace {
 
-/// No more than the concept asks for.
+/// The functions of the concept and nothing else.
 struct two_states {
   using policy_kind = rules_kind;
   static constexpr std::string_view name = "two_states";

@@ -35,7 +35,7 @@ TEST_CASE("an event is 32 plain bytes", "[trace]")
 
 namespace {
 
-/// No more than the concept asks for.
+/// The functions of the concept and nothing else.
 struct archetype {
   using policy_kind = sink_kind;
   static constexpr std::string_view name = "archetype";
@@ -73,7 +73,7 @@ TEST_CASE("null_sink keeps the laws of a trace sink and costs no byte", "[trace]
 
 namespace {
 
-/// Remembers how much it was told.
+/// Counts its calls.
 struct counting {
   using policy_kind = sink_kind;
   static constexpr std::string_view name = "counting";

@@ -48,7 +48,7 @@ std::optional<retention_solution> plan_of(const transfer::retention_input& input
   }
 }
 
-/// What a plan says of itself is so: it moves those bytes, and who lives on the device alone never leaves nor meets the
+/// The numbers of a plan are right: it moves those bytes, and device-only chunks neither leave nor are used on the
 /// host.
 void check(const transfer::retention_input& input, const retention_solution& plan)
 {

@@ -146,7 +146,7 @@ std::string join(const std::vector<std::string>& lines)
   return text;
 }
 
-/// What is said about the good text with one line changed; nothing where it is taken.
+/// The error for the good text with one line changed; nothing where it is accepted.
 std::string complaint(std::size_t line, const std::string& becomes)
 {
   std::vector<std::string> lines = good;

@@ -25,7 +25,7 @@ using transfer::retention_solution;
 
 namespace {
 
-/// What a plan says about itself has to be so. @return   its bytes
+/// The numbers of a plan have to be right. @return   its bytes
 std::uint64_t check_plan(const retention_trace& what, const retention_problem& problem, const retention_solution& plan)
 {
   const support::played_retention played{what.input(), plan.retained};

@@ -196,13 +196,13 @@ struct setting {
   bool fits = false;
 };
 
-/// Who lies where at which access: the chunk, by access and frame.
+/// The chunk in each frame at each access.
 class occupancy {
  public:
   static constexpr std::uint32_t nobody = UINT32_MAX;
 
   occupancy(std::uint32_t accesses, std::uint32_t frames) : who_(accesses, std::vector(frames, nobody)) {}
-  /// @return   the frames are there, dry and nobody else's
+  /// @return   the frames exist, are under no lease, and hold no other chunk
   bool take(std::uint32_t chunk, std::uint32_t now, std::uint32_t first, std::uint32_t count,
             const transfer::lease_usage& leased)
   {
@@ -220,7 +220,7 @@ class occupancy {
   std::vector<std::vector<std::uint32_t>> who_;
 };
 
-/// Walks all stays access by access. @return   what is wrong, or nothing
+/// Walks all stays access by access. @return   the mistake, or nothing
 const char* mistake_in(const setting& it, std::span<const std::uint32_t> places, occupancy& all)
 {
   const auto stretches = it.uses.stretches();

@@ -10,7 +10,7 @@ using namespace chunkmem;
 
 namespace {
 
-/// No more than the concept asks for: demand paging, written down.
+/// The functions of the concept and nothing else: demand paging, written down.
 struct on_demand {
   using policy_kind = transfer_kind;
   static constexpr std::string_view name = "on_demand";
@@ -37,7 +37,7 @@ struct of_another_kind : on_demand {
 static_assert(!transfer_policy<without_schedule> && !transfer_policy<silent_about_plans> &&
               !transfer_policy<of_another_kind>);
 
-/// Stays and early loads beside: what the refined concepts ask for, one at a time.
+/// Also stays and early loads: the functions of the refined concepts, one at a time.
 struct keeps_nothing : on_demand {
   transfer::iteration_plan retain(const transfer::retention_request&) { return {}; }
 };

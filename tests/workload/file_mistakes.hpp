@@ -33,7 +33,7 @@ inline std::string json_of(const fields& all)
   return text + (open.empty() ? "}" : "}}");
 }
 
-/// What a reader says about a text: nothing where it takes it.
+/// The reader's error for a text; nothing where it is accepted.
 template <class Read>
 std::string sentence(const Read& read, const std::string& text)
 {

@@ -21,7 +21,7 @@ using workload::json_limits;
 
 namespace {
 
-/// The sentence, or that there was none.
+/// The sentence, or a note that there was none.
 std::string refusal(const std::string& text, const json_limits& limits = {})
 {
   return support::refusal<format_error>([&] { json_fields{text, "a.json", limits}.finish(); });

@@ -11,8 +11,7 @@
 #include <string>
 #include <utility>
 
-/// A training step, tensor by tensor and product by product: what the formulas are held against. It shares none with
-/// them.
+/// A training step, tensor by tensor and product by product: the reference for the formulas. It shares none with them.
 namespace training_tape {
 
 namespace wl = chunkmem::workload;

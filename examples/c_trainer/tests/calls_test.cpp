@@ -72,7 +72,7 @@ int ones_then_fails(chunk_model* model, void*)
 {
   return ones(model, nullptr) + 1;
 }
-/// All gradients, then a step inside of the step, whose code is passed over.
+/// Adds to all gradients, then starts a step inside the step, and writes the code of the inner step to `code`.
 int steps_inside(chunk_model* model, void* code)
 {
   const int failed = ones(model, nullptr) + chunks_unpin(model, CHUNKS_GRADIENT);

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=<configure> -DCLUSTERS=<folder> -DFOLDER=<for files> -P configure.cmake
 #
-# Plans a model for a cluster twice, compares what both runs print and write, and tries what cannot be.
+# Plans a model for a cluster twice, compares the printed text and the files of both runs, and tries impossible options.
 file(MAKE_DIRECTORY "${FOLDER}")
 set(cluster "${CLUSTERS}/one_slow_link.json")
 set(asked --cluster "${cluster}" --model PatrickStar/GPT2_1B --rows 64 --sequence 512 --schedules 1f1b,zb-h1 --best 3 --quiet)
@@ -25,7 +25,7 @@ foreach(file IN ITEMS plan svg json)
   endif()
 endforeach()
 
-# refuses(<regular expression> <words>...): one sentence, and the status 2
+# refuses(<regular expression> <words>...): the program ends with one sentence and the status 2.
 function(refuses sentence)
   execute_process(COMMAND "${PROGRAM}" --quiet ${ARGN} OUTPUT_QUIET ERROR_VARIABLE said RESULT_VARIABLE status)
   string(REGEX MATCHALL "\n" lines "${said}")

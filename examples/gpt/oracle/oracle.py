@@ -21,19 +21,21 @@ import sys
 MODEL = ["--layers", "2", "--width", "32", "--heads", "2", "--context", "16", "--batch", "2", "--steps", "20",
          "--learning-rate", "0.003"]
 
-# Relative difference of each loss that is accepted.
+# Largest accepted relative difference of each loss.
 #
-# fp32: single against double precision. A step adds roundings of about 2^-24 of the values, and training carries them on:
-# seen is 2e-7 over eight seeds. A beta of 0.951 for 0.95 makes it 7e-5, no weight decay 2e-3.
+# fp32: single against double precision. A step adds roundings of about 2^-24 of the values, and training accumulates
+# them: 2e-7 was measured over eight seeds. A beta of 0.951 for 0.95 makes the difference 7e-5, a missing weight decay
+# 2e-3.
 #
-# 16 bits: both sides round the same numbers to the same grid, the example from single precision, the oracle from double.
-# They fall on different sides of a tie for about one number in (spacing of the grid / error in fp32) = 2^-8 / 1e-6 for bf16:
-# a few in ten thousand numbers are one spacing apart, in gradients and then in weights. A weight apart by one spacing
-# changes the loss by its slope times that; signs are random, so that all of them together change a loss near 5 by some 1e-6
-# of it: seen are 1e-6 to 7e-6 for bf16. In fp16 a slope at the edge of rounding to zero may also be nothing on one side and
-# the least number on the other, which Adam makes a whole step of: seen are 5e-7 to 1.1e-5. Gradients that are not rounded
-# make it 5e-5, weights that are not 4e-4, cutting instead of rounding 2e-3. A bound would say nothing if the rounding itself
-# did not do more than that: so the losses must also be nearer to the oracle that rounds than half of what rounding does.
+# 16 bits: both sides round the same numbers to the same grid, the example from single precision, the oracle from
+# double. They fall on different sides of a tie for about one number in (spacing of the grid / error in fp32) = 2^-8 /
+# 1e-6 for bf16: a few in ten thousand numbers are one spacing apart, in gradients and then in weights. A weight that is
+# one spacing apart changes the loss by its slope times the spacing. Signs are random, so that all of them together
+# change a loss near 5 by some 1e-6 of it: 1e-6 to 7e-6 was measured for bf16. In fp16 a slope at the edge of rounding
+# to zero may be zero on one side and the least number on the other, which Adam turns into a whole step: 5e-7 to 1.1e-5
+# was measured. Gradients that are not rounded make the difference 5e-5, weights that are not rounded 4e-4, truncation
+# instead of rounding 2e-3. The bound is meaningful only if the rounding itself moves a loss further. So the losses must
+# also be nearer to the oracle that rounds than half of the effect of rounding.
 BOUNDS = {"float32": 2e-6, "bfloat16": 2e-5, "float16": 5e-5}
 
 CASES = [
@@ -84,7 +86,7 @@ def run_example(gpt, text, folder, words):
         training = json.load(file)
     with open(report) as file:
         losses = json.load(file)["losses"]
-    return training, losses[1:-1]  # without the held-out text
+    return training, losses[1:-1]  # without the losses of the held-out text
 
 
 def compare(gpt, text, folder):

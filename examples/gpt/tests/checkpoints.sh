@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What --checkpoint and --resume refuse, in a sentence each and with everything left as it was.
+# The refusals of --checkpoint and --resume, in a sentence each, with every file left as it was.
 # Usage: checkpoints.sh <gpt> <folder for files>
 set -eu
 gpt=$1
@@ -51,20 +51,20 @@ refused 'has no checkpoint' --steps 4 --resume empty
 refused 'is no folder' --steps 4 --resume typo --checkpoint new
 [ ! -e new ] || fail 'a folder that --checkpoint made beside a --resume that was refused'
 
-# A run that is always started in the same way begins where nothing is, and goes on from then.
+# A run that is always started by the same command begins in an empty folder, and resumes from then on.
 trains --steps 2 --resume always --checkpoint always
 grep -q 'nothing to resume in always: the training begins' said || fail 'a first run'
 trains --steps 2 --resume always --checkpoint always
 grep -q 'resumed from generation 1 ' said || fail 'a second run'
 
-# No output goes through a link.
+# No output follows a link.
 printf 'mine\n' > target
 ln -s target link
 refused 'symbolic link' --steps 1 --report link
 grep -q mine target || fail 'a file that a link points at'
 rm link target
 
-# A folder that cannot be made is found before anything is trained.
+# A folder that cannot be made is reported before the first step.
 refused 'making the folder' --steps 4 --checkpoint before/inside
 grep -q 'held-out' said && fail 'a training began whose checkpoints have no place'
 

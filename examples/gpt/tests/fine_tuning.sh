@@ -50,7 +50,7 @@ for adapters in '' '--lora 4'; do
   rm part/generation-000002.manifest # as if it had ended behind step 3
   trains $tuned --steps 6 --sample 0 --resume part --report resumed.json
   grep -q 'resumed from generation 1 ' said || fail 'nothing was resumed'
-  # losses and weights; the memory was another's
+  # losses and weights; the memory is that of other runs
   [ "$(sed '/"memory"/,$d' whole.json)" = "$(sed '/"memory"/,$d' resumed.json)" ] || fail "other bits behind a restart: $adapters"
   # Ranks draw the rows that one rank draws, whatever is divided; the sums of their gradients are rounded in another order.
   trains $tuned --steps 6 --ranks 2 --shard 3 --verify

@@ -13,7 +13,7 @@
 
 namespace gpt::test {
 
-/// Aligned as the kernels want it.
+/// Aligned as the kernels require.
 class numbers {
  public:
   explicit numbers(std::size_t count, float value = 0.0f) : storage_(count + 4, value), count_{count}

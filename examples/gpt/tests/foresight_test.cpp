@@ -158,7 +158,7 @@ TEST_CASE("each mode at each size moves the bytes that were said, and its peak i
 
 TEST_CASE("slow links make a plan recompute, and fast links make none", "[gpt_foresight]")
 {
-  // Activations are most of what such a model has.
+  // Activations take most of the memory of such a model.
   const std::vector<std::string> deep{"--layers", "6",         "--width", "16",      "--heads",
                                       "2",        "--context", "256",     "--batch", "2"};
   const gpt::clock_rates slow = machine_of(1e11, 0.01);
@@ -357,7 +357,7 @@ TEST_CASE("each stage moves the bytes that were said, and its peak is the one th
     std::rewind(out);
     printed.resize(std::fread(printed.data(), 1, printed.size(), out));
     std::fclose(out);
-    CHECK_THAT(printed, ContainsSubstring("said    stage 1: "));
+    CHECK_THAT(printed, ContainsSubstring("expect  stage 1: "));
     CHECK_THAT(printed, ContainsSubstring(" s a step\n"));
     CHECK_THAT(printed, ContainsSubstring("  stage 1\n") && ContainsSubstring("peak of the device"));
     CHECK_THAT(printed, !ContainsSubstring("likely cause, bytes"));

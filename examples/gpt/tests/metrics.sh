@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The lines of --metrics, the object of --json, and what neither may do.
+# The lines of --metrics, the object of --json, and their refusals.
 #   sh metrics.sh <gpt> <folder for files> <python3>
 set -eu
 gpt=$1
@@ -21,7 +21,7 @@ trains() {
   "$gpt" $small "$@" > said 2> errors || fail "exit status $? of $*: $(cat errors)"
 }
 
-# A line for each step, with a norm also where nothing is clipped, which changes no bit.
+# A line for each step, with a norm also where nothing is clipped: the norm changes no bit.
 trains --steps 4 --report plain.json
 trains --steps 4 --report measured.json --metrics lines.jsonl
 "$python" -c '
@@ -35,7 +35,8 @@ assert all(it["norm"] > 0 and it["seconds"] > 0 and it["device_peak_bytes"] > 0 
 assert (plain["steps"], plain["of"], plain["ended_by"]) == (4, 4, None), plain
 ' || fail 'lines of metrics'
 
-# A resumed training goes on in its file, also behind lines of steps that are lost. Another training begins it anew.
+# A resumed training continues its file, also where the file has lines of lost steps. Another training begins a new
+# file.
 trains --steps 4 --every 2 --checkpoint saved --metrics saved.jsonl
 rm saved/generation-000002.manifest
 printf '{"step": 4, "loss' >> saved.jsonl
@@ -44,7 +45,7 @@ trains --steps 4 --resume saved --metrics saved.jsonl
 trains --steps 1 --metrics saved.jsonl
 [ "$(wc -l < saved.jsonl)" = 1 ] || fail 'lines of an older training'
 
-# One object on standard output, over ranks and stages too, and the text beside it.
+# One object on standard output, over ranks and stages too, and the text on standard error.
 object() {
   "$gpt" --width 16 --heads 2 --context 16 --batch 2 --threads 1 --steps 2 --json --metrics over.jsonl "$@" > said 2> errors ||
     fail "exit status $? of $*: $(cat errors)"
@@ -67,7 +68,7 @@ last=$(sed -n 's/^held-out loss //p' said | tail -n 1)
 trains --steps 4 --resume always --checkpoint always
 [ "$(sed -n 's/^held-out loss //p' said | head -n 1)" = "$last" ] || fail "the held-out loss after a resume is not $last"
 
-# No output goes through a link, and a file that cannot be written is a sentence before the first step.
+# No output follows a link, and a file that cannot be written is reported before the first step.
 printf 'mine\n' > target
 ln -s target link
 for bad in link nowhere/lines.jsonl; do

@@ -1,12 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Ranks on four nodes learn the same, whatever is divided and whenever weights are updated. Of nodes that are killed nothing
-# is left.
+# Ranks on four nodes learn the same, whatever is divided and whenever weights are updated. Killed nodes leave no
+# process and no folder.
 #   sh nodes.sh GPT
 set -eu
 nodes=$(dirname "$0")/../../../tests/support/four_nodes.sh
 if [ -z "${CHUNKMEM_ON_NODES-}" ]; then
-  # A computer without what nodes need says so here.
+  # A computer without network namespaces reports a skip here.
   sh "$nodes" 1000000000 50 true
   sh "$nodes" 1000000000 50 sh -c 'exec sleep 98765.4321' &
   rig=$!

@@ -24,7 +24,7 @@ gpt::options parse(std::vector<const char*> words)
   return gpt::parse_options(static_cast<int>(words.size()), words.data());
 }
 
-/// The sentence of a refusal, or nothing where all was accepted.
+/// The sentence of a refusal, or nothing where all options are accepted.
 std::string refusal(const std::vector<const char*>& words)
 {
   try {
@@ -139,7 +139,7 @@ TEST_CASE("every policy is chosen by its name", "[gpt]")
     CHECK(parse({"--layout", name}).layout.chosen() == std::string{name} + "_layout");
   for (const char* name : {"optimizer_on_host", "device_margin", "fixed_split", "update_share"})
     CHECK(parse({"--placement", name}).placement.chosen() == name);
-  CHECK(parse({"--placement", "host_first"}).placement.chosen() == "optimizer_on_host");  // the name of before
+  CHECK(parse({"--placement", "host_first"}).placement.chosen() == "optimizer_on_host");  // the former name
   for (const char* name : {"lookahead", "no_prefetch", "planned"})
     CHECK(parse({"--transfer", name}).transfer.chosen() == name);
 }

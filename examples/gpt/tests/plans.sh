@@ -32,8 +32,8 @@ trained() {
   out=$("$@" "$gpt" $model --cluster "$cluster" --plan "$file" --steps 3 --verify 2>&1) || fail "$file: $out"
   echo "$out" | grep -q "3 losses, 3 identical" || fail "$file: other bits: $out"
 }
-# Of plans that have all four devices: the fastest one of each number of replicas, one with each stage of ZeRO, with
-# recompute, and with states on the host.
+# Of the plans with all four devices: the fastest one for each number of replicas, one for each stage of ZeRO, one with
+# recomputation, and one with states on the host.
 number=0
 wanted=" 1 stage x 4 replicas|2 stages x 2 replicas|4 stages x 1 replica|ZeRO 2|ZeRO 3|interleaved|recompute|on the host"
 echo "$wanted" | tr '|' '\n' | while read -r words; do
@@ -46,7 +46,7 @@ done
 plan --schedules 2bw --plan "$folder/2bw.plan" --plans "$folder/2bw"
 trained 1 2bw
 
-# The same with the seconds and bytes of each layer as gpt measures them here.
+# The same with the seconds and bytes of each layer that gpt measures here.
 # shellcheck disable=SC2086
 "$gpt" $model --batch 2 --write-profile "$folder/profile.json" --kind process
 profiled="$folder/profiled.plan"
@@ -98,7 +98,7 @@ sed 's/5e+09/6e+09/' "$cluster" >"$folder/other.json"
   refused "needs --replicas 2 or more" $model --stages 2 --shard 2
   refused "replicas divide states" $model --stages 2 --replicas 2 --shard 0
 }
-# gpt needs more than the proof reckons with, and says so before it trains.
+# gpt needs more than the proof assumes, and reports that before it trains.
 sed 's/67108864/262144/' "$cluster" >"$folder/small.json"
 "$configure" --cluster "$folder/small.json" --model "$folder/model.json" --rows 8 --quiet --without-tensor-parallelism \
   --activation-bytes 4 --sums direct --plan "$folder/small.plan" >/dev/null || fail "no plan fits 256 KiB"

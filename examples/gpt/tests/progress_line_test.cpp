@@ -14,7 +14,7 @@
 namespace progress_line_test {
 namespace {
 
-/// A terminal of so many columns. 0: it does not say how many.
+/// A terminal with this many columns. 0: the terminal does not report its columns.
 class narrow_terminal {
  public:
   explicit narrow_terminal(unsigned short columns) : window_{::posix_openpt(O_RDWR | O_NOCTTY)}

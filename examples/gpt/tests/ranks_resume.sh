@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# A training over ranks that is saved goes on with the same ranks bit for bit, and with others on the same batches.
+# A saved training over ranks resumes with the same ranks bit for bit, and with other numbers of ranks on the same
+# batches.
 # Usage: ranks_resume.sh <gpt> <folder for files> [<launcher of MPI>]
 set -eu
 gpt=$1
@@ -15,7 +16,7 @@ fail() {
   cat said
   exit 1
 }
-# Every time of updates gives the same bits, so gpt says how many were late or early.
+# Every time of updates gives the same bits, so gpt prints the number of late or early updates.
 expect_updates() {
   grep -q "^updates [1-9][0-9]* $([ "$1" = late ] && echo waited || echo came before)" said || fail "no update was $1"
 }
@@ -40,12 +41,12 @@ trains "$gpt" $small --ranks 4 --checkpoint saved --every 2
 cp said whole
 rm saved/generation-000003.manifest # as if it had ended behind step 4
 
-# The same grouping, divided otherwise, in chunks of another size: every bit of the run that never stopped.
+# The same grouping, divided in another way, in chunks of another size: every bit of the run that never stopped.
 trains "$gpt" $small --ranks 4 --shard 1 --chunk-bytes 64KiB --resume saved --verify
 resumed '--ranks 4 --shard 1'
 for step in 5 6; do [ "$(loss_of $step said)" = "$(loss_of $step whole)" ] || fail "the loss of step $step"; done
 
-# So with activations by a planner, and updates that wait or come early.
+# The same with planned activations, and late or early updates.
 for update in late early; do
   trains "$gpt" $small --ranks 4 --activations karma --update $update --resume saved --verify
   resumed "--update $update"
@@ -67,7 +68,7 @@ if [ -n "$launcher" ]; then
   grep -q 'saved generation' said || fail 'processes saved nothing'
 fi
 
-# A run that is always started in the same way begins where nothing is.
+# A run that is always started by the same command begins in an empty folder.
 trains "$gpt" $small --ranks 2 --resume always --checkpoint always
 grep -q 'nothing to resume in always' said || fail 'a first run'
 

@@ -71,7 +71,7 @@ TEST_CASE("output that was lost on a full disk is an error, and no success", "[g
   CHECK(full.error ==
         "program: standard output did not take all that was printed: No space left on device (name a "
         "place with room)\n");
-  CHECK(end_of("/dev/full", [] { return print(1); }).status == 1);  // the failure of the run counts more
+  CHECK(end_of("/dev/full", [] { return print(1); }).status == 1);  // the status of a failed run has priority
   CHECK(end_of("/dev/full", [] { return 0; }).status == 0);         // nothing was printed
 }
 

@@ -35,7 +35,7 @@ refused() {
   [ "$(grep -c '^gpt: ' said)" = 1 ] || fail "more than a sentence from $*"
   ! grep -q '^step' said || fail "a step was trained by $*"
 }
-# What a report says of the training alone.
+# The part of a report that depends only on the training.
 results() {
   sed -n '/"losses"/p; /"parameter_hash"/p' "$1"
 }
@@ -74,7 +74,7 @@ if [ $# -gt 0 ]; then
   "$@" noise noisy.json noise.svg > said 2>&1 || grep -q 'drawing needs matplotlib' said || fail "no picture of tables"
   ! "$@" noise plain.json noise.svg > said 2>&1 || fail "a picture of no tables"
   grep -q 'is no report with tables of noise' said || fail "no sentence on a report without tables"
-  # A report that nobody wrote is refused in one sentence.
+  # A forged report is refused in one sentence.
   digits=$(printf '%0400d' 0 | tr 0 9)
   for change in 's/"step": 2/"step": 1e999/' "s/\"step\": 2/\"step\": $digits/" "s/\"exact_bytes\": 8192/\"exact_bytes\": $digits/" \
     's/"exact_bytes": 8192/"exact_bytes": -8192/' 's/"kept_bytes": [0-9]*/"kept_bytes": 1e999/' 's/"noise": [0-9]/"noise": -1/' \
@@ -89,12 +89,12 @@ if [ $# -gt 0 ]; then
   "$@" noise foreign.json noise.svg > said 2>&1 || grep -q 'drawing needs matplotlib' said || fail "no picture of an input with a dollar"
 fi
 
-# A resumed training has the ratios that it began with.
+# A resumed training keeps the ratios that it began with.
 trains 32 2 --activations sample=first.txt --checkpoint saved --every 2
 trains 32 2 --activations sample=first.txt --resume saved
 refused 'continues a training that keeps 0\.[0-9]* of the rows of "layer 0 attended", and here it is 0\.3 ' 32 2 --activations sample=0.3 --resume saved
 
-# A run that is refused leaves the ratios that the checkpoint needs, and so does one that has two files of one name.
+# A refused run leaves the ratios that the checkpoint needs, and so does a run with one file for two options.
 cp first.txt kept.txt
 refused 'continues a training that keeps' 32 2 --activations sample=auto --sample-room 60% --sample-file kept.txt --resume saved
 cmp first.txt kept.txt || fail "a refused run replaced the ratios"
@@ -138,7 +138,7 @@ sed 's/ratio 0/ratio 7/' first.txt > broken.txt
 refused 'line 3 .* above 0 and at most 1' 32 2 --activations sample=broken.txt
 sed 's/layer 1/layer 0/' first.txt > broken.txt
 refused 'line 4 .*of this name is repeated' 32 2 --activations sample=broken.txt
-# A row with its index and scale takes more than 16 rows here: bytes are named, and no share of all rows.
+# A row with its index and scale takes more than 16 rows here: the message names bytes, and no percentage above 100.
 status=0
 "$gpt" --heads 2 --context 16 --batch 2 --sample 0 --threads 1 --steps 4 --width 8 --layers 2 --activations sample=auto --sample-room 1KiB > said 2>&1 || status=$?
 { [ "$status" = 2 ] && grep -q '3072 B are needed for a 32nd of each (give that much)' said; } || fail "a share above all rows is asked for"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# TensorBoard reads what tools/metrics_to_tensorboard.py makes of the lines of --metrics. Without its package this is skipped.
+# TensorBoard reads the output of tools/metrics_to_tensorboard.py. Without its package this test is skipped.
 #   sh tensorboard.sh <gpt> <folder for files> <python3> <metrics_to_tensorboard.py>
 set -eu
 gpt=$1

@@ -33,7 +33,7 @@ gpt::training_text some_text()
   return {"made here", all};
 }
 
-/// What differs from test to test.
+/// The settings that differ from test to test.
 struct variant {
   dtype precision = dtype::float32;
   gradient_choice gradient = gradient_choice::separate;
@@ -65,7 +65,7 @@ struct world {
         trainer{m, net, text, chosen.settings(), workers}
   {
   }
-  /// A step, and where it keeps less than text that is not trained on, that too.
+  /// A rehearsal of a step, and of a forward pass on held-out text where that keeps more than a step.
   auto rehearse()
   {
     return m.rehearse([this] {
@@ -164,8 +164,8 @@ void expect_finite_differences(const gpt::extents& size)
     w.m.drop_gradients();
     return loss;
   };
-  // Along the gradient's largest number of each tensor. The loss is near 6 in float32, so a slope from a step of 1e-2
-  // carries about 5e-5 of rounding: the tolerance is 4e-4 and 3 %. ReLU bends, so its steps are shorter.
+  // Along the largest number of each tensor's gradient. The loss is near 6 in float32, so a slope from a step of 1e-2
+  // carries about 5e-5 of rounding: the tolerance is 4e-4 and 3 %. ReLU has a kink, so its steps are shorter.
   const float step = size.mlp == gpt::nonlinearity::relu ? 2.5e-3f : 1e-2f;
   std::vector<gpt::parameter> trained;
   std::ranges::copy_if(w.net.parameters, std::back_inserter(trained),
@@ -221,7 +221,7 @@ TEST_CASE("two batches of two rows have the gradient of one batch of four", "[gp
   gpt::fill(parts.m, parts.net, 3);
   const auto expected = gradients_of(whole);
   const auto sums = gradients_of(parts);
-  // Rows are added in the same order, except that the table of tokens hears of two parts of each batch.
+  // Rows are added in the same order, but the table of tokens gets two parts of each batch.
   CHECK(difference(expected[0], sums[0]) < 1e-5);
   for (std::size_t which = 1; which < expected.size(); ++which) CHECK(sums[which] == expected[which]);
   const float loss = whole.trainer.step(0);
@@ -283,7 +283,7 @@ TEST_CASE("adapters change the answers of frozen weights, which stay as they are
   };
   const std::vector<float> before = frozen();
   const float loss = w.trainer.evaluate();
-  CHECK(loss == [] {  // adapters begin as nothing
+  CHECK(loss == [] {  // adapters add zero at first
     world whole{64_MiB, {.size = small_with_relu()}};
     gpt::fill(whole.m, whole.net, 3);
     return whole.trainer.evaluate();
@@ -359,7 +359,7 @@ TEST_CASE("ranks divide the room of early updates as they divide the states", "[
   const gpt::training_text text = some_text();
   chunkmem::optimizer::thread_pool workers{1};
   gpt::training_setup setup{chosen, text, workers, 64_KiB};
-  setup.plan.steps.emplace_back();  // of any plan
+  setup.plan.steps.emplace_back();  // a step of any plan
   const auto alone = static_cast<double>(setup.host_leases().count());
   setup.owners = 4;
   CHECK(setup.settings().owners == 4);

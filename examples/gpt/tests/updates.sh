@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Runs a training with late, early or measured updates, which has to say that some were, or that a share holds: every time
-# and every place of updates gives the same bits.
+# Runs a training with late, early or measured updates. The program has to print their number, or the share on the
+# device: the bits are the same for every time and place of updates.
 #   sh updates.sh late|early|measured COMMAND...
 set -eu
 case $1 in

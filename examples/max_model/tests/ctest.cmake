@@ -9,7 +9,7 @@ chunkmem_test(example.max_model.refusals LABELS example TIMEOUT 120
               COMMAND sh "${CMAKE_CURRENT_LIST_DIR}/refusals.sh" $<TARGET_FILE:max_model> "${machines}"
                       "${PROJECT_BINARY_DIR}/max_model")
 
-# The picture: a Python that has matplotlib draws it; where there is none, any Python reads the script.
+# The picture: a Python with matplotlib draws it; without matplotlib any Python compiles the script.
 function(max_model_can_draw result program)
   execute_process(COMMAND "${program}" -c "import matplotlib" RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
   if(failed)

@@ -19,7 +19,7 @@ using max_model::taker;
 
 TEST_CASE("Elixir's cost model puts blocks first with one rank, states with more", "[max_model]")
 {
-  // Worked out apart from this program.
+  // Computed independently of this program.
   CHECK(std::abs(elixir::gains{1}.block - 0.1905) < 1e-4);
   CHECK(std::abs(elixir::gains{1}.states - 0.0907) < 1e-4);
   CHECK(std::abs(elixir::gains{2}.block - 0.107) < 1e-3);
@@ -53,7 +53,7 @@ TEST_CASE("with several ranks Elixir places chunks with their states while the d
   const std::uint64_t placed = (use.device.of(taker::values) + use.device.of(taker::states)).count();
   CHECK(placed % part == 0);
   CHECK(use.device.room().count() < part);
-  // The rest is on the host, and all of it is there.
+  // The rest is on the host, and nothing is missing.
   const std::uint64_t held = (use.host.of(taker::values) + use.host.of(taker::states)).count() + placed;
   CHECK(held >= 14 * job.parameters() / 8);
   CHECK(held <= 14 * job.parameters() / 8 * 106 / 100);  // chunks are not quite full

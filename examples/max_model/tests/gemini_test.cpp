@@ -26,7 +26,7 @@ double count(bytes size)
   return static_cast<double>(size.count());
 }
 
-/// Whether parts exist that a user could give, tried one after the other.
+/// Whether the options of a user can make the job fit, by trying their values one after the other.
 bool some_parts_fit(const training_job& job, const gemini_chunks& chunks)
 {
   const double device =
@@ -100,7 +100,7 @@ TEST_CASE("Gemini's automatic placement, counted by hand", "[max_model]")
   CHECK(use.fits());
   const double device = count(job.machine.device_bytes);
   const double beside = count(job.activations()) + count(chunks.gathered());
-  // First iteration: weights are fewer than a fifth of the device, so what was used most is known.
+  // First iteration: weights take less than a fifth of the device, so the peak of use is known.
   REQUIRE(count(chunks.values()) < 0.2 * device);
   const double near_states = std::min(count(chunks.states()), (device - beside - count(chunks.values())) * 3 / 4);
   CHECK(std::abs(count(use.device.of(taker::states)) - near_states) < 100);

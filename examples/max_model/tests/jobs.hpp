@@ -43,7 +43,7 @@ inline workload::machine small_machine(std::uint32_t devices, std::uint64_t devi
   return made;
 }
 
-/// Some hundred million parameters, on machines that are about as large. Nothing assumed beside the model.
+/// Some hundred million parameters, on machines that are about as large. Only the model takes bytes.
 inline training_job random_job(std::mt19937_64& random)
 {
   const auto between = [&](std::uint64_t low, std::uint64_t high) {

@@ -87,7 +87,7 @@ TEST_CASE("a wrong word is refused by one sentence that names it", "[max_model]"
     CHECK_THAT(with("--micro-batch", value), ContainsSubstring("--micro-batch '" + std::string{value} + "'"));
   CHECK_THAT(with("--layers", "0"), ContainsSubstring("--layers '0'"));
   good.push_back("--only-bytes");
-  CHECK_THAT(with("--timeline", "it.line"), ContainsSubstring("--timeline is of a simulation"));
+  CHECK_THAT(with("--timeline", "it.line"), ContainsSubstring("--timeline needs a simulation"));
   good.pop_back();
   CHECK_THAT(with("--widths", "1,,2"), ContainsSubstring("empty entry"));
   CHECK_THAT(with("--widths", "1,0"), ContainsSubstring("--widths '0'"));

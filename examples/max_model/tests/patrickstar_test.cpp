@@ -93,7 +93,7 @@ TEST_CASE("PatrickStar's rules give the models that it published", "[max_model]"
 
 TEST_CASE("PatrickStar's rules give what another calculator of them gave", "[max_model]")
 {
-  // Written before and apart from this one, with first fit for each matrix and ten sizes of chunks.
+  // Written before this one and independently, with first fit for each matrix and ten sizes of chunks.
   struct row {
     const char* model;
     const char* machine;

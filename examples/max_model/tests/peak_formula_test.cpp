@@ -18,7 +18,7 @@ using max_model::peak_formula;
 
 TEST_CASE("the peak formula gives what another calculator of it gave", "[max_model]")
 {
-  // With devices and hosts in powers of ten, parameters of the layers alone, and no working bytes beside a layer's.
+  // With devices and hosts in powers of ten, only the parameters of layers, and no working bytes apart from a layer's.
   struct row {
     const char* model;
     const char* machine;

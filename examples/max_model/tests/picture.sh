@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The script that draws runs: it compiles, it sums and refuses as it says, and where matplotlib is it draws, the same bytes each time.
-# It reads what max_model writes, and traces and tables as they come from elsewhere.
+# Tests the script that draws: it compiles, sums and refuses correctly, and with matplotlib it draws the same bytes each
+# time. Its input is the output of max_model, and traces and tables of other programs.
 #   sh picture.sh <python3> <plot.py> <folder to write to> <max_model> <file of a machine>
 python="$1"
 script="$2"
@@ -132,7 +132,7 @@ for use in step trace policies; do
   fi
 done
 "$python" plot.py step good.csv 2>error
-if [ $? -ne 2 ] || ! grep -q '^plot: write: plot.py step' error; then
+if [ $? -ne 2 ] || ! grep -q '^plot: usage: plot.py step' error; then
   echo "a word too few is not refused"
   exit 1
 fi

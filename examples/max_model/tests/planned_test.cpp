@@ -16,7 +16,7 @@ namespace planner = chunkmem::planner;
 
 namespace {
 
-/// Layers of 0.8 million parameters, on a device of 40 MB and a host of `host_bytes`; nothing beside the model.
+/// Layers of 0.8 million parameters, on a device of 40 MB and a host of `host_bytes`; only the model takes bytes.
 training_job small_job(std::uint32_t devices, std::uint64_t host_bytes)
 {
   training_job job;

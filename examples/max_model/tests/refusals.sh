@@ -39,7 +39,7 @@ refuses "--strategies 'luck' is unknown" --machine "$machine" --model GPT3_18B -
 refuses "cannot be written" --machine "$machine" --model GPT3_18B --csv "$folder/no/such/folder/it.csv"
 refuses "--layers '0'" --machine "$machine" --model GPT3_18B --layers 0
 refuses "cannot be written" --machine "$machine" --model GPT3_18B --timeline "$folder/no/such/folder/it.csv"
-refuses "--timeline is of a simulation" --machine "$machine" --model GPT3_18B --timeline "$folder/it.csv" --only-bytes
+refuses "--timeline needs a simulation" --machine "$machine" --model GPT3_18B --timeline "$folder/it.csv" --only-bytes
 refuses "--strategies does not name it" --machine "$machine" --model GPT3_18B --timeline "$folder/it.csv" --strategies plain
 refuses "give fewer --layers" --machine "$machine" --model GPT3_18B --layers 400 --timeline "$folder/it.csv" --strategies planned
 refuses "--colour" --machine "$machine" --model GPT3_18B --colour

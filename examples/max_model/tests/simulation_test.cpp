@@ -92,7 +92,7 @@ TEST_CASE("a timeline begins at 0, has a level for each piece of work, and no ch
   CHECK(line == "kind,track,begin_seconds,end_seconds,bytes");
   std::size_t count = 0, phases = 0;
   double first = 1e9;
-  std::map<std::string, double> left;  // when each chunk did, the last time
+  std::map<std::string, double> left;  // the last time at which each chunk left
   while (std::getline(lines, line)) {
     const std::size_t after = line.find(',', line.find(',') + 1) + 1;
     const double begin = std::stod(line.substr(after));

@@ -21,7 +21,7 @@ namespace {
 using namespace out_of_core;
 using Catch::Matchers::ContainsSubstring;
 
-/// A file that goes away with its test.
+/// A file that is removed at the end of its test.
 class written_file {
  public:
   explicit written_file(const std::string& text)

@@ -28,7 +28,7 @@ struct session {
     net.labels().labels = drawn.training.labels.data();
   }
 
-  /// The loss of step 7. Gradients stay for a reader that runs before the end of the iteration.
+  /// The loss of step 7. A reader sees the gradients before the end of the iteration.
   template <class Read>
   double loss(const Read& read_gradients)
   {

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-// The gradients of the kernels are the slopes of what they compute, found by differences.
+// Gradients of the kernels are compared with finite differences of their outputs.
 namespace plain_loops_kernels_test {
 namespace {
 
@@ -30,7 +30,7 @@ double weighted(const std::vector<float>& out, const std::vector<float>& weights
   return sum;
 }
 
-/// How far the gradient of any of these numbers is from the slope of `loss`.
+/// The largest difference between the gradient of one of these numbers and the finite difference of `loss`.
 template <class Loss>
 double worst_difference(std::vector<float>& where, const std::vector<float>& gradient, Loss loss)
 {

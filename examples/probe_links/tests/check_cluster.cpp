@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// check_cluster <file> <nodes> [<from> <to>]: the file is one of a cluster of so many nodes, whose ports have rates.
-// With two nodes: their link is the slowest of all, and the link the other way is at least three times as fast.
-// With -1 for <to>: each other port is at least three times as fast as the one out of <from>, and a lone flow has all
-// of that one.
+// check_cluster <file> <nodes> [<from> <to>]: checks the file of a cluster of <nodes> nodes, whose ports have rates.
+// With two more numbers: the link <from> <to> is the slowest of all, and the opposite link is at least three times as
+// fast. With -1 for <to>: each other port is at least three times as fast as the one out of <from>, and a lone flow
+// gets the whole rate of that one.
 #include <chunkmem/configurator/cluster_file.hpp>
 
 #include <cstddef>

@@ -21,7 +21,7 @@ node_places two_nodes()
   return places_of({0, 0, 2, 2}, false);
 }
 
-/// What four devices say of themselves.
+/// The measured numbers of four devices.
 std::vector<double> words_of(double flops_of_second_node)
 {
   std::vector<double> words;

@@ -20,7 +20,7 @@ namespace {
 
 using pair_of_ranks = std::pair<std::uint32_t, std::uint32_t>;
 
-/// The first rank on the node of each rank, of nodes with so many devices each.
+/// The first rank on the node of each rank, for nodes with these numbers of devices.
 std::vector<std::uint32_t> ranks_of(const std::vector<std::uint32_t>& devices)
 {
   std::vector<std::uint32_t> firsts;
@@ -33,7 +33,7 @@ node_places places_with(const std::vector<std::uint32_t>& devices)
   return places_of(ranks_of(devices), false);
 }
 
-/// How often each rank sends to each other one, and whether both agree on each phase.
+/// The number of sends from each rank to each other one. Checks that both ends agree on each phase.
 std::map<pair_of_ranks, int> sends_of(const node_places& places)
 {
   const auto ranks = static_cast<std::uint32_t>(places.node_of.size());

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=<schedule> -DFOLDER=<for files> [-DPYTHON=<python3>] -P again.cmake
 #
-# Writes a schedule as text, reads it, and compares what both runs print and write.
+# Writes a schedule as text, reads it, and compares the printed text and the files of both runs.
 set(times --times 1,1.2,0.7,1.3 --update 2 --updates-aside)
 file(MAKE_DIRECTORY "${FOLDER}")
 function(run number)

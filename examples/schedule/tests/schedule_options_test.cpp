@@ -26,7 +26,7 @@ options parse(const std::vector<const char*>& words)
   return parse_options(static_cast<int>(words.size()), words.data());
 }
 
-/// What the user is told; empty: nothing was refused.
+/// The sentence of a refusal; empty: nothing was refused.
 std::string refusal(const std::vector<const char*>& words)
 {
   try {

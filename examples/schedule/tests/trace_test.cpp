@@ -20,7 +20,7 @@ using Catch::Matchers::ContainsSubstring;
 using namespace schedule_example;
 using chunkmem::pipeline::operation_kind;
 
-/// What follows a key on a line, up to a comma, quote or brace.
+/// The text after a key on a line, up to a comma, quote or brace.
 std::string value(const std::string& line, const std::string& key)
 {
   const std::string mark = "\"" + key + "\":";

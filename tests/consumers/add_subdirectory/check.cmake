@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# By Makefiles where there is make.
+# By Makefiles where make is installed.
 find_program(make NAMES make gmake)
 if(make)
   set(GENERATOR "Unix Makefiles")

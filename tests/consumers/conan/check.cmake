@@ -19,14 +19,15 @@ if(NOT output MATCHES "da39a3ee5e6b4b0d3255bfef95601890afd80709")
   message(FATAL_ERROR "the id of the package is not the one of headers alone:\n${output}")
 endif()
 
-# An optional part asks for its library, which no remote is there to give.
+# An optional part needs its library, which no remote provides.
 execute_process(COMMAND "${CONAN}" graph info "${ROOT}" -nr -s compiler.cppstd=20 -o "&:with_json=True" RESULT_VARIABLE status OUTPUT_VARIABLE output
                 ERROR_VARIABLE output)
 if(status EQUAL 0 OR NOT output MATCHES "nlohmann_json")
   message(FATAL_ERROR "with_json asks for nothing:\n${output}")
 endif()
 
-# Stand-ins of those libraries have the names of their headers, and so much in them as the small program of each component calls.
+# Stand-ins of those libraries have the names of their headers, and only the content that the small program of each
+# component needs.
 set(text_of_nlohmann_json "namespace nlohmann { struct json { bool empty() const { return true; } }; }")
 set(text_of_xxhash "inline unsigned long XXH3_64bits(const void*, unsigned long) { return 1; }")
 set(text_of_dlpack "enum { kDLCPU }; struct DLDevice { int type, id; }; struct DLTensor { DLDevice device; int ndim; };")

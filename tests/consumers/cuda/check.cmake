@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The same program as a .cu file, beside the component cuda.
+# The same program as a .cu file, with the component cuda.
 if(NOT NVCC)
   skip("no nvcc was found")
 endif()

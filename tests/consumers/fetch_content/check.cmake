@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# From git where this tree is a clone: the last commit is fetched. Else the folder stands for what was fetched.
+# From git where this tree is a clone: the last commit is fetched. Else this folder stands in for the fetched one.
 find_program(git git)
 set(commit 1)
 if(git)

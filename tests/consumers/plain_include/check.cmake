@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# One line of each compiler, for C++20 and 23, with the warnings that trainers have as errors.
+# One line of each compiler, for C++20 and 23, with the warnings that trainers treat as errors.
 find_program(clang NAMES clang++-16 clang++-19 clang++-18 clang++-17)
 set(compilers "${COMPILER}")
 if(clang)

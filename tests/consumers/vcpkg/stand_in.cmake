@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Runs a portfile as vcpkg does, as far as a port of headers alone goes. The package comes to <SCRATCH>/package.
+# Runs a portfile as vcpkg does, as far as a header-only port needs. The package is written to <SCRATCH>/package.
 #   cmake -DPORT_DIR= -DSCRATCH= -DVERSION= -DGENERATOR= -DCOMPILER= -DBUILD= [-DSOURCES=<what vcpkg_from_git fetches>] -P stand_in.cmake
 cmake_minimum_required(VERSION 3.25)
 include("${CMAKE_CURRENT_LIST_DIR}/../../../cmake/known_compiler.cmake")
@@ -24,7 +24,7 @@ endfunction()
 function(vcpkg_cmake_install)
   execute_process(COMMAND ${CMAKE_COMMAND} --install "${CURRENT_BUILDTREES_DIR}" COMMAND_ERROR_IS_FATAL ANY)
 endfunction()
-# The package's files move one folder up: what they say of their place follows.
+# The package's files move one folder up, and so do the paths in them.
 function(vcpkg_cmake_config_fixup)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "CONFIG_PATH" "")
   file(GLOB files "${CURRENT_PACKAGES_DIR}/${arg_CONFIG_PATH}/*.cmake")
@@ -47,7 +47,7 @@ endfunction()
 
 include("${PORT_DIR}/portfile.cmake")
 
-# What a reviewer of ports looks for.
+# The checks of a reviewer of ports.
 foreach(file IN ITEMS copyright usage chunkmem-config.cmake chunkmem-config-version.cmake)
   if(NOT EXISTS "${CURRENT_PACKAGES_DIR}/share/${PORT}/${file}")
     message(FATAL_ERROR "the package has no share/${PORT}/${file}")

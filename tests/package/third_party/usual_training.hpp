@@ -5,7 +5,7 @@
 #include <chunkmem/manager/manager.hpp>
 #include <support/toy_trainer.hpp>
 
-/// A small training, to be run with the defaults and with policies of one's own: the bits must be the same.
+/// A small training, to be run with the defaults and with user-defined policies: the bits must be the same.
 struct trained {
   support::toy::outcome left;  ///< losses, and every number of the model and its optimizer
   chunkmem::report moved;
@@ -25,7 +25,7 @@ trained train_on(Backend& memory)
   return result;
 }
 
-/// With policies of one's own, on capped memory.
+/// With user-defined policies, on capped memory.
 template <class... Policies>
 trained train_with()
 {

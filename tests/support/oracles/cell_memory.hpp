@@ -11,8 +11,8 @@
 
 namespace support {
 
-/// A mover with memory: each frame holds the number of the last write of each slot, so that a stale byte, a chunk in
-/// two places or a lease over a chunk is found when it is read.
+/// A mover with memory: each frame holds the number of the last write of each slot, so that reads find a stale byte, a
+/// chunk in two places or a lease over a chunk.
 class cell_memory {
  public:
   cell_memory(std::span<const std::uint32_t> chunk_of_slot, std::uint32_t device_frames, std::uint32_t host_frames)
@@ -57,7 +57,7 @@ class cell_memory {
   void discarded(chunkmem::chunk_id, const chunkmem::chunk&, chunkmem::tier) {}
   void leased(chunkmem::tier, std::uint64_t, std::uint64_t) {}
 
-  /// Something else writes all over these frames.
+  /// Overwrites these frames with other bytes.
   void scribble(chunkmem::tier where, chunkmem::frame_id frame)
   {
     if (memory_[where].at(index_of(frame)).held) blame("a lease lies over a chunk");
@@ -84,7 +84,7 @@ class cell_memory {
     if (first == index_of(chunkmem::chunk::nowhere)) return blame("a read of a chunk that is nowhere");
     for (std::uint32_t part = 0; part < it.frames; ++part) {
       const cell& source = memory_[where].at(first + part);
-      if (source.chunk != chunk_of_slot_[slot] || source.part != part) return blame("a read of somebody else's bytes");
+      if (source.chunk != chunk_of_slot_[slot] || source.part != part) return blame("a read of another chunk's bytes");
       if (source.written[slot] != truth_[slot])
         return blame("a read on the " + std::string{name_of(where)} + " saw write " +
                      std::to_string(source.written[slot]) + " of slot " + std::to_string(slot) + ", the last was " +
@@ -92,14 +92,14 @@ class cell_memory {
     }
   }
 
-  /// While quiet, nothing may move: all that is needed was planned.
+  /// While quiet, no copy may run: everything that is needed was planned.
   void be_quiet(bool quiet) { quiet_ = quiet; }
   void blame(const std::string& what)
   {
     if (mistake.empty()) mistake = what;
   }
 
-  std::string mistake;  ///< the first one; empty while all is well
+  std::string mistake;  ///< the first mistake; empty: none
   std::uint64_t loads = 0;
   std::uint64_t write_backs = 0;
   std::uint64_t claims = 0;
@@ -110,14 +110,15 @@ class cell_memory {
     std::uint32_t chunk = UINT32_MAX;
     std::uint32_t part = 0;
     bool held = false;
-    std::vector<std::uint32_t> written;  // by slot: number of its last write seen here
+    std::vector<std::uint32_t> written;  // by slot: number of its last write in this frame
   };
 
   void copy(chunkmem::tier to, std::uint32_t first, chunkmem::tier from, std::uint32_t source, std::uint32_t frames)
   {
     for (std::uint32_t part = 0; part < frames; ++part) {
       const cell& origin = memory_[from].at(source + part);
-      if (!origin.held || !memory_[to].at(first + part).held) blame("a copy into or out of a frame that nobody holds");
+      if (!origin.held || !memory_[to].at(first + part).held)
+        blame("a copy into or out of a frame that is not allocated");
       memory_[to][first + part] = origin;
     }
   }

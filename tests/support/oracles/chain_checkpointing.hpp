@@ -30,11 +30,11 @@ struct slot_chain {
   std::vector<std::uint8_t> reads_input;      ///< i = 0..L: 1 if the backward of stage i reads x_i
 };
 
-/// The recursion of rotor, from the top and with a memory of what is known. Opt(i, j, m, e) is the least time of the
-/// forwards and backwards of stages i..j. The memory m counts the gradient of x_{j+1}, which is there from the start
-/// until stage j has gone backward, but for that of the loss's output, which the loss makes as it goes backward. The
-/// memory m does not count x_i. With e = 0, x_i is there until stage i has gone backward. With e = 1, nothing outside
-/// of i..j reads x_i: where the backward of stage i does not read it either, x_i ends when stage i has saved.
+/// The recursion of rotor, from the top and with memoization. Opt(i, j, m, e) is the least time of the forwards and
+/// backwards of stages i..j. The memory m counts the gradient of x_{j+1}, which exists from the start until stage j has
+/// run backward; the gradient of the loss's output is an exception, since the loss makes it while it runs backward. The
+/// memory m does not count x_i. With e = 0, x_i is kept until stage i has run backward. With e = 1, nothing outside of
+/// i..j reads x_i: where the backward of stage i does not read it either, x_i ends when stage i has saved.
 ///
 ///   free(i, e)      = x_i if e = 1 and the backward of stage i does not read x_i, else 0
 ///   wait(j)         = x_{j+1} if stage j is not the loss, else 0
@@ -113,15 +113,15 @@ class rotor_recursion {
 };
 
 /// The least time of rotor's model.
-/// @param slots   without x_0, which is there from the start and not counted
+/// @param slots   without x_0, which exists from the start and is not counted
 /// @return   [s], infinity where nothing fits
 inline double oracle_rotor(const slot_chain& chain, std::uint32_t slots)
 {
   return rotor_recursion{chain}(0, chain.forward.size() - 1, slots, true);
 }
 
-/// The recursion of POFO, from the top and with a memory of what is known, with a rate rh to the host and a rate rd to
-/// the device. A state comes before the first forward of a group of stages that begins at i:
+/// The recursion of POFO, from the top and with memoization, with a rate rh to the host and a rate rd to the device. A
+/// state comes before the first forward of a group of stages that begins at i:
 ///
 ///   full   whether the input of stage i is there as xb_i, or as x_i; in = xb_i or x_i. The slots of `in` are taken
 ///          throughout the forward and the backward of the group, even where they go to the host and come back.
@@ -266,7 +266,7 @@ class pofo_recursion {
   static double stall(slots count, double rate) { return count == 0 ? 0 : static_cast<double>(count) / rate; }
   static slots moved(double rate, double seconds)
   {
-    return static_cast<slots>(std::floor(std::min(rate * seconds, 1e15)));  // which is more than any chain has
+    return static_cast<slots>(std::floor(std::min(rate * seconds, 1e15)));  // more than any chain has
   }
 
   const slot_chain& chain_;
@@ -287,8 +287,8 @@ inline double oracle_pofo(const slot_chain& chain, std::uint32_t slots, double s
 }
 
 /// The least time of all schedules of forwards and backwards that keep a stored value until its backward, by a search
-/// for the shortest path over what the memory holds. Each operation is checked against the memory it takes. Knows
-/// nothing of segments.
+/// for the shortest path over the contents of the memory. Each operation is checked against the memory it takes.
+/// Independent of segments.
 ///
 /// A forward of stage k reads x_k, be it alone or within xb_k. F_ck keeps x_k, F_none drops x_k, F_all keeps x_k and
 /// stores xb_{k+1}; where x_k is there alone and the backward of stage k does not read x_k, F_all may drop x_k. F_none

@@ -16,11 +16,11 @@
 
 namespace support {
 
-/// Plays a plan from the rules in words, byte by byte. Knows nothing of the library's rows and clocks.
+/// Runs a plan by the rules in words, byte by byte. Independent of the library's rows and clocks.
 ///
 /// A run makes tensors and reads tensors. A tensor is dead after its last reader. A tensor that may leave is away from
 /// its last reader of the forward pass to its first reader from the first backward run on. A skip that may leave is
-/// away between any two readers that are no neighbours, and is written to the host once. Each byte of the device has an
+/// away between any two readers that are not adjacent, and is written to the host once. Each byte of the device has an
 /// owner, and a time from which the next owner may have it.
 ///
 ///     const chain_replay replay{chain, budget, plan};
@@ -63,7 +63,7 @@ class chain_replay {
     std::size_t made = 0;                                     // step
     std::vector<std::size_t> readers{};                       // steps
     std::vector<std::pair<std::size_t, std::size_t>> away{};  // the steps around each absence
-    std::size_t skip = 0;                                     // its number from 1 on; 0: it is none
+    std::size_t skip = 0;                                     // its number from 1 on; 0: it is no skip
     [[nodiscard]] bool is_needed(std::size_t step) const
     {
       const std::size_t last = readers.empty() ? made : readers.back();
@@ -71,7 +71,7 @@ class chain_replay {
                return absence.first < step && step < absence.second;
              });
     }
-    /// The step after which the bytes leave that came back from this absence, or are dead.
+    /// The step after which the bytes that came back from this absence leave, or are dead.
     [[nodiscard]] std::size_t end_after(std::size_t absence) const
     {
       return absence + 1 < away.size() ? away[absence + 1].first : readers.back();
@@ -81,7 +81,7 @@ class chain_replay {
     std::size_t of = 0;  // tensor
     std::size_t absence = 0;
     std::uint64_t bytes = 0;
-    std::size_t from = 0;  // the step whose beginning lets it return
+    std::size_t from = 0;  // the step from whose begin on it may return
     double written = 0;    // when it has reached the host
     double back = 0;       // when it has returned
   };

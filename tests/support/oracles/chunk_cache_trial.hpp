@@ -14,7 +14,7 @@
 
 namespace support {
 
-/// A chunk_cache under random operations, legal ones only, beside memory that notices every wrong byte.
+/// A chunk_cache under random legal operations, with a memory that notices every wrong byte.
 template <class Eviction>
 class chunk_cache_trial {
  public:
@@ -36,7 +36,7 @@ class chunk_cache_trial {
         places_.push_back(dice_.one_in(6) ? UINT32_MAX : dice_.below(device + 1));
   }
 
-  /// One random operation and all checks. @return   what is wrong, or an empty text
+  /// One random operation and all checks. @return   the mistake, or an empty text
   std::string step()
   {
     using namespace chunkmem;
@@ -129,7 +129,7 @@ class chunk_cache_trial {
     pins_.push_back({slot, kind, it.first_frame[where]});
   }
 
-  /// A plan has frames for each chunk, and the chunk is there or they could not be had.
+  /// A plan has frames for each chunk: the chunk is there, or the frames were not available.
   void note_place(chunkmem::tier where, const chunkmem::chunk& was, const chunkmem::chunk& now)
   {
     if (where != chunkmem::tier::device || places_.empty()) return;
@@ -187,7 +187,7 @@ class chunk_cache_trial {
     state_.end_lease(ended.where, ended.begin, ended.size, memory_);
   }
 
-  /// Some window of `count` frames holds nothing that must stay.
+  /// Whether some window of `count` frames holds only evictable bytes.
   bool window_could_open(chunkmem::tier where, std::uint32_t count) const
   {
     const chunkmem::tier_space& space = state_.space(where);
@@ -203,7 +203,7 @@ class chunk_cache_trial {
     return false;
   }
 
-  /// Bytes of the tier that cannot be given up now: leases, what is pinned there, and on the host the only copies.
+  /// Bytes of the tier that cannot be evicted now: leases, pinned chunks, and on the host the only copies.
   std::uint64_t bytes_that_stay(chunkmem::tier where) const
   {
     using namespace chunkmem;
@@ -268,7 +268,7 @@ class chunk_cache_trial {
       }
       for (std::uint32_t frame = 0; frame < expected.size(); ++frame)
         if (state_.space(where).occupant(frame_id{frame}) != expected[frame])
-          return "a tier does not know who is in a frame";
+          return "a tier does not know the owner of a frame";
       if (state_.space(where).in_use() != bytes_held || bytes_held > frames_[where] * frame_bytes)
         return "bytes were lost or exceeded";
     }

@@ -25,7 +25,7 @@ class exhaustive {
 
   static constexpr std::uint32_t most_blocks = 11;
 
-  /// @throws config_error   more than `most_blocks` blocks; the chain or the budget cannot be
+  /// @throws config_error   more than `most_blocks` blocks; an impossible chain or budget
   [[nodiscard]] activation_plan plan(const layer_chain& chain, const activation_budget& budget) const
   {
     if (chain.size() > most_blocks)

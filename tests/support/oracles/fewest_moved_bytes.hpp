@@ -11,10 +11,10 @@
 namespace support {
 
 /// The fewest bytes that an iteration moves, by trying every way to keep or drop every chunk after every use. For a
-/// dozen uses. Where the host is short a chunk has a host copy on it, or never loads, leaves with bytes, or meets the
-/// host.
+/// dozen uses. Where the host is short a chunk has a host copy on it, or never loads, leaves with bytes, or is used on
+/// the host.
 ///
-/// Uses of one chunk must not overlap. Knows nothing of gaps, epochs or prices: it plays what happens to each chunk.
+/// Uses of one chunk must not overlap. Independent of gaps, epochs and prices: it simulates each chunk.
 class fewest_moved_bytes {
  public:
   explicit fewest_moved_bytes(const chunkmem::transfer::retention_input& what)
@@ -66,7 +66,7 @@ class fewest_moved_bytes {
     ways_.push_back(useful);
   }
 
-  /// What happens to one chunk that stays after those uses whose bit is set.
+  /// The history of one chunk that stays after the uses whose bit is set.
   [[nodiscard]] way play(const std::vector<use>& uses, std::uint32_t retained, std::uint64_t size) const
   {
     way result{0, uses.empty() || !what_.repeats ? size : 0, std::vector<std::uint64_t>(access_count_, 0)};
@@ -96,8 +96,8 @@ class fewest_moved_bytes {
         empty = false;
         for (std::size_t now = it.begin; now < it.end; ++now) result.taken[now] = size;
         left = it.end % access_count_;
-        resident = (retained >> index & 1U) !=
-                   0;  // after the last use of one shot for nothing: what comes after it is not counted
+        // Free at the end of a single iteration, since later moves do not count.
+        resident = (retained >> index & 1U) != 0;
         if (resident) continue;
         if (uses[(index + 1) % uses.size()].kind != use_kind::drop || left != uses[(index + 1) % uses.size()].begin)
           result.host_copy = size;

@@ -11,7 +11,7 @@
 
 namespace support {
 
-/// One call that a backend heard.
+/// One recorded call of a backend.
 struct call {
   enum class kind { copy, record, wait } what = kind::copy;
   chunkmem::agent who = chunkmem::agent::host;
@@ -29,10 +29,10 @@ inline call copied(chunkmem::agent stream, const std::byte* to, const std::byte*
   return {call::kind::copy, stream, to, from, size, {}, 0};
 }
 
-/// A stream backend that does nothing and remembers who was told to do what, and what each agent's work follows.
+/// A stream backend that does nothing and records each agent's calls, and the work that each agent's work follows.
 ///
-/// Work has numbers: the n-th thing that an agent was given. `knows(stream, source)` is the last work of `source` that
-/// new work of `stream` follows, directly or through others: the closure that a happens-before checker needs.
+/// Work has numbers: the n-th call of an agent. `knows(stream, source)` is the last work of `source` that new work of
+/// `stream` follows, directly or through others: the closure that a happens-before checker needs.
 class listening_backend {
  public:
   static constexpr bool host_addressable = true;
@@ -70,7 +70,7 @@ class listening_backend {
       std::uint64_t& known = clock_[stream][source];
       known = known > number ? known : number;
     }
-    if (stream == chunkmem::agent::host)  // the caller waited: so does all that is enqueued from here on
+    if (stream == chunkmem::agent::host)  // the caller waited, so all later work follows too
       for (auto& [other, known] : clock_)
         for (const auto& [source, number] : clock_[chunkmem::agent::host])
           known[source] = known[source] > number ? known[source] : number;
@@ -80,12 +80,12 @@ class listening_backend {
   std::uint64_t now() const { return 0; }
   std::uint64_t throttled() const { return 7; }
 
-  /// The agent was given something. @return   its number
+  /// Records work of the agent. @return   its number
   std::uint64_t work(chunkmem::agent stream)
   {
     if (stream != chunkmem::agent::host)
       for (const auto& [source, number] : clock_[chunkmem::agent::host]) {
-        std::uint64_t& known = clock_[stream][source];  // the caller had waited for this before
+        std::uint64_t& known = clock_[stream][source];  // the caller waited for this before
         known = known > number ? known : number;
       }
     return ++clock_[stream][stream];

@@ -8,10 +8,10 @@
 #include <limits>
 
 /// The updates of docs/numerics.md, versions 2 and 3, element by element in plain code. Written from the page: no
-/// header of the library is included. Volatile, so that no compiler may contract.
+/// header of the library is included. Volatile prevents contraction by any compiler.
 namespace support::oracle {
 
-/// A magnitude below `least` as +0.
+/// `value`, or +0 if its magnitude is below `least`.
 [[nodiscard]] inline float cut(float value, float least) noexcept
 {
   return std::fabs(value) < least ? 0.0F : value;
@@ -53,7 +53,7 @@ namespace support::oracle {
 {
   return static_cast<float>(1.0 - power(static_cast<double>(beta), exponent));
 }
-/// A gradient as a kernel sees it. @param limit   0: none
+/// A gradient in the form that a kernel gets. @param limit   0: none
 [[nodiscard]] inline float transformed(float stored, float factor, float limit) noexcept
 {
   const float scaled = without_denormals(product(without_denormals(stored), factor));

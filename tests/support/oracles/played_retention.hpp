@@ -11,7 +11,7 @@
 
 namespace support {
 
-/// Does what a plan of retention says, access by access index: three iterations where it repeats, of which the last one
+/// Executes a plan of retention, access by access: three iterations where it repeats, of which only the last one
 /// counts.
 class played_retention {
  public:
@@ -64,7 +64,7 @@ class played_retention {
     open_.push_back(index);
   }
 
-  /// Uses that end before an access; a chunk goes when its last one ends and says so.
+  /// Uses that end before an access; a chunk is dropped at the end of its last use if the plan says so.
   void release(std::size_t now)
   {
     std::vector<std::size_t> ended;
@@ -84,7 +84,7 @@ class played_retention {
         is_last = is_last && what_.uses[ended[later]].chunk != chunk;
       if (!is_last || retained_[ended[which]] != 0 || !chunks_[chunk].on_device) continue;
       held_ -= what_.chunk_bytes[chunk];
-      const bool is_wanted = what_.repeats || is_used_from(now, chunk);  // one shot does not count what comes after it
+      const bool is_wanted = what_.repeats || is_used_from(now, chunk);  // a single iteration counts no later uses
       moved_ += chunks_[chunk].is_dirty && is_wanted ? what_.chunk_bytes[chunk] : 0;
       chunks_[chunk].on_device = chunks_[chunk].is_dirty = false;
     }

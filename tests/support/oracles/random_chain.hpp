@@ -18,7 +18,7 @@ struct chain_problem {
   chunkmem::activation::activation_budget budget;
 };
 
-/// How random chains look.
+/// The traits of random chains.
 struct chain_traits {
   std::uint32_t fewest_blocks = 1;
   std::uint32_t most_blocks = 6;
@@ -94,8 +94,8 @@ inline std::vector<chunkmem::activation::block_action> roll_actions(dice& dice, 
   return actions;
 }
 
-/// Appends a random schedule of the blocks `first` to `last`: a block saves; or blocks pass, those after them run both
-/// ways, and they run again.
+/// Appends a random schedule of the blocks `first` to `last`: a block saves; or some blocks pass, the blocks after them
+/// run in both passes, and the passed ones run again.
 inline void roll_schedule(dice& dice, std::uint32_t first, std::uint32_t last,
                           std::vector<chunkmem::activation::chain_step>& steps)
 {

@@ -16,7 +16,7 @@ namespace support {
 
 inline constexpr std::uint64_t frame_bytes = 512;
 
-/// A model and one legal iteration of it that can be repeated: what it reads was filled before or written.
+/// A model and one legal iteration of it that can be repeated: every read was filled before or written.
 struct random_iteration {
   std::vector<std::uint32_t> frames_of_chunk;
   std::vector<std::uint32_t> chunk_of_slot;
@@ -27,7 +27,7 @@ struct random_iteration {
   [[nodiscard]] std::uint32_t slots() const { return static_cast<std::uint32_t>(chunk_of_slot.size()); }
 };
 
-/// What a random iteration may contain.
+/// The possible contents of a random iteration.
 struct iteration_traits {
   std::uint32_t entries = 40;
   std::uint32_t longest_chunk = 1;  ///< in frames
@@ -76,7 +76,7 @@ class iteration_roller {
   };
   struct open_entry {
     std::uint32_t access_index;
-    std::uint32_t slot;  // never for a lease
+    std::uint32_t slot;  // `never` for a lease
     chunkmem::entry_kind kind;
   };
 
@@ -174,7 +174,7 @@ class iteration_runner {
   {
   }
 
-  /// Writes what the iteration takes for granted, on the host or on the device.
+  /// Writes the bytes that the iteration expects, on the host or on the device.
   void fill(bool on_device)
   {
     using namespace chunkmem;
@@ -186,8 +186,8 @@ class iteration_runner {
       }
   }
 
-  /// @param before   `before(access)`: what happens between the releases and the entry of an access; gives the planned
-  ///                 place of a lease, or no_place
+  /// @param before   `before(access)`: called between the releases and the entry of an access; returns the planned
+  ///   place of a lease, or no_place
   template <class Before>
   void run(bool profiled, Before before)
   {

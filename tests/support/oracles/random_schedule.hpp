@@ -13,8 +13,8 @@
 
 namespace support {
 
-/// Takes steps of random stages in a random order in which each step can be taken, and writes them down. What comes out
-/// runs to its end: the order in which it was written is one in which it can run.
+/// Takes possible steps of random stages in a random order, and records them. The resulting schedule runs to its end,
+/// since the recorded order is possible.
 class random_schedule {
  public:
   explicit random_schedule(dice& numbers) : dice_{numbers}
@@ -61,7 +61,7 @@ class random_schedule {
     return std::ranges::all_of(made_, has_all) && received_ == sends_;
   }
 
-  /// From a random step on, the first step that can be taken.
+  /// From a random step on, takes the first possible step.
   void take_one()
   {
     constexpr operation_kind kinds[] = {forward,          backward,        backward_input, backward_weight,
@@ -163,7 +163,7 @@ class random_schedule {
 
   dice& dice_;
   chunkmem::pipeline::schedule plan_;
-  std::set<place> divided_;  // backward runs in two
+  std::set<place> divided_;  // divided backward runs
   std::set<place> again_;    // that may be computed again
   std::set<place> moved_;    // that may go to the host
   std::set<message> done_;

@@ -14,8 +14,8 @@
 
 namespace support {
 
-/// The times of a schedule as the smallest numbers that its rules allow: no events, no order of stages. All begins are
-/// 0 at first, and every rule is applied again until nothing changes. For links that share no channel.
+/// The times of a schedule as the smallest numbers that its rules allow, without events and without an order of stages.
+/// All begins are 0 at first, and every rule is applied again until nothing changes. For links that share no channel.
 ///
 /// Cost: O(steps^2) and more.
 class relaxed_schedule {
@@ -53,7 +53,7 @@ class relaxed_schedule {
     return begins_[stage][index];
   }
 
-  /// When the bytes of one boundary have crossed: after both ends came to it.
+  /// The time when the bytes of one boundary have crossed: after both ends reached it.
   [[nodiscard]] double crossed(bool is_gradient, std::uint32_t part, std::uint32_t micro_batch) const
   {
     const std::uint32_t from = is_gradient ? part + 1 : part - 1;
@@ -68,7 +68,7 @@ class relaxed_schedule {
   {
     return step.micro_batch == 0 || plan_.batch_of(step.micro_batch - 1) != plan_.batch_of(step.micro_batch);
   }
-  /// How long the stage itself is busy with a step.
+  /// The time for which the stage itself is busy with a step.
   [[nodiscard]] double busy(const operation& step) const
   {
     const auto& part = costs_.parts[step.part];

@@ -27,7 +27,7 @@ struct retention_trace {
   }
 };
 
-/// Which small iterations are rolled.
+/// The kinds of small random iterations.
 struct trace_family {
   bool repeats = false;
   bool two_sizes = false;  ///< chunks of 1 and 2, else all of 1
@@ -48,7 +48,7 @@ inline retention_trace roll_small_trace(dice& random, const trace_family& family
     all += static_cast<std::uint32_t>(made.chunk_bytes.back());
   }
   for (std::uint32_t now = 0; now < access_count; ++now) {
-    const std::uint32_t face = random.below(family.with_host ? 9 : 5);  // of five, three read
+    const std::uint32_t face = random.below(family.with_host ? 9 : 5);  // three of five read
     made.use(random.below(chunks), now, face < 3 ? use_kind::read : static_cast<use_kind>(face - 2));
   }
   made.device_bytes.assign(access_count, random.between(2, all - 1));
@@ -63,12 +63,12 @@ struct gpt_numbers {
   std::uint32_t layers = 24;
   std::uint32_t chunks_per_layer = 4;  ///< of 16-bit weights; master, momentum and variance take twice the bytes
   std::uint32_t update_accesses = 48;
-  std::uint32_t on_device = 1;  ///< of every `out_of` chunks, those that the device updates
+  std::uint32_t on_device = 1;  ///< number of every `out_of` chunks that the device updates
   std::uint32_t out_of = 1;
 };
 
-/// Activations are computed again in the backward pass: a checkpoint for each layer, and a layer's working set. `share`
-/// of the way from the smallest device to one that holds all.
+/// Activations are recomputed in the backward pass: a checkpoint for each layer, and a layer's working set. `share`
+/// lies between the smallest device (0) and one that holds everything (1).
 inline retention_trace gpt_retention_trace(const gpt_numbers& shape, double share)
 {
   using chunkmem::transfer::use_kind;

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-/// What the estimate of a linear layer's weight gradient from some rows has to be, in closed form, and estimates that
-/// are wrong. G = sum of h_i^T d_i.
+/// The estimate of a linear layer's weight gradient from some rows in closed form, and wrong estimates. G = sum of
+/// h_i^T d_i.
 namespace support::row_sampling {
 
 /// Random numbers (xorshift64*, Vigna 2016).
@@ -104,7 +104,7 @@ struct problem {
   return made;
 }
 
-/// Rows from the largest weight to the smallest, of one weight in their order.
+/// Rows from the largest weight to the smallest; rows of equal weight in their order.
 [[nodiscard]] inline std::vector<std::size_t> order_of(const std::vector<double>& weights)
 {
   std::vector<std::size_t> order(weights.size());
@@ -113,7 +113,7 @@ struct problem {
   return order;
 }
 
-/// How a choice has to be divided: c rows for certain, of the rest one place has row i with p_i.
+/// The division of a choice: c rows are certain; of the rest, each place has row i with probability p_i.
 struct division {
   std::size_t kept = 0, always = 0;
   std::vector<bool> is_always;
@@ -154,7 +154,7 @@ struct division {
   return made;
 }
 
-/// What a stratum has in common with the share of a row.
+/// The overlap of a stratum with the share of a row.
 struct overlap {
   std::size_t row;
   double length;
@@ -210,7 +210,7 @@ void for_each_stratum(const division& by, Visit visit)
   });
   return variance;
 }
-/// The same where each place is drawn from all of the rest, by itself.
+/// The same where each place is drawn independently from all of the rest.
 [[nodiscard]] inline double independent_variance_along(const division& by, const std::vector<double>& lengths)
 {
   double squares = 0, sum = 0;
@@ -232,7 +232,7 @@ void for_each_stratum(const division& by, Visit visit)
   return squares > 0 ? (squares - rest) / by.drawn() : 0;
 }
 
-/// The variance of a smaller batch: k rows by chance, none of them twice, each counts n / k times (Cochran 1977).
+/// The variance of a smaller batch: k random rows without repetition, each counts n / k times (Cochran 1977).
 [[nodiscard]] inline double smaller_batch_variance(std::size_t kept, std::size_t rows, const std::vector<double>& gram)
 {
   const auto n = static_cast<double>(rows), k = static_cast<double>(kept);
@@ -242,10 +242,10 @@ void for_each_stratum(const division& by, Visit visit)
   return n * n / k * (1 - k / n) * (squares - all / n) / (n - 1);
 }
 
-/// An estimate that is wrong.
+/// A wrong estimate.
 ///
-/// "first visit": drawn rows count once. "top rows": the k largest, nothing else. "put back": rows are drawn from all,
-/// those that are kept for certain too. "not replaced": k rows, none twice, each counts once.
+/// "first visit": drawn rows count once. "top rows": only the k largest. "put back": rows are drawn from all, including
+/// those that are certain. "not replaced": k rows without repetition, each counts once.
 class wrong_estimate {
  public:
   wrong_estimate(std::string_view how, std::vector<double> weights, std::size_t kept)
@@ -256,7 +256,7 @@ class wrong_estimate {
     for (std::size_t row = 0; row < counts_.size(); ++row) rest_ += right_.is_always[row] ? 0 : weights_[row];
   }
 
-  /// By what each row is expected to count. @pre not "not replaced", which has no closed form here
+  /// The expected weight of each row. @pre not "not replaced", which has no closed form here
   [[nodiscard]] std::vector<double> expected() const
   {
     std::vector<double> counts(weights_.size());
@@ -271,7 +271,7 @@ class wrong_estimate {
     for (const std::size_t row : top_) counts[row] = 1;
     return counts;
   }
-  /// By what each row counts in the next one.
+  /// The weight of each row in the next estimate.
   const std::vector<double>& next(dice& random)
   {
     std::fill(counts_.begin(), counts_.end(), 0.0);

@@ -15,7 +15,7 @@
 
 namespace support {
 
-/// Chunks of one frame under reads, updates and overwrites; so many frames are there at each access.
+/// Chunks of one frame under reads, updates and overwrites, with a number of frames for each access.
 struct tidal_trace {
   std::uint32_t chunks = 0;
   std::vector<std::uint32_t> used;          ///< by access index: the chunk
@@ -72,7 +72,7 @@ class fewest_tidal_loads {
     const std::uint32_t cost = (resident & wanted) == 0 && trace_.loads(now) ? 1 : 0;
     const std::uint32_t others = resident & ~wanted;
     const int room = static_cast<int>(trace_.frames[now]) - 1;
-    const int kept = std::min(std::popcount(others), room);  // what may stay costs nothing
+    const int kept = std::min(std::popcount(others), room);  // retained chunks cost nothing
     std::uint32_t least = unknown;
     for (std::uint32_t stay = others;; stay = (stay - 1) & others) {
       if (std::popcount(stay) == kept) least = std::min(least, cost + from(now + 1, stay | wanted));
@@ -85,7 +85,7 @@ class fewest_tidal_loads {
   std::vector<std::uint32_t> best_;  // by access index and what is resident before it
 };
 
-/// Loads of demand paging with a policy that knows the record: victims go until the access's frames are enough.
+/// Loads of demand paging with a policy that knows the record: victims are evicted until the access has enough frames.
 template <chunkmem::eviction_policy Policy>
 std::uint32_t tidal_loads_of(const tidal_trace& what, Policy policy = {})
 {
@@ -93,7 +93,7 @@ std::uint32_t tidal_loads_of(const tidal_trace& what, Policy policy = {})
   const access_record record = what.record();
   policy.reset(what.chunks);
   policy.on_profile(record);
-  std::map<std::uint32_t, eviction::candidate> resident;  // besides the one in use
+  std::map<std::uint32_t, eviction::candidate> resident;  // without the chunk in use
   std::uint32_t loads = 0;
   for (std::uint32_t now = 0; now < what.size(); ++now) {
     const std::uint32_t wanted = what.used[now];

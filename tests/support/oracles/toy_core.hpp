@@ -23,7 +23,7 @@ class toy_core {
     registry_.seal(chunkmem::append_layout{}, chunkmem::bytes{frame_bytes});
   }
 
-  /// What a rehearsal is given of it.
+  /// The model in the form that a rehearsal takes.
   [[nodiscard]] chunkmem::model_frames frames() const { return {registry_, gathered_, chunkmem::bytes{frame_bytes}}; }
   template <class Eviction>
   void shape(chunkmem::chunk_cache<Eviction>& target, chunkmem::per_tier<chunkmem::bytes> capacity) const
@@ -39,7 +39,7 @@ class toy_core {
   }
 
  private:
-  /// As many as could ever be used: all windows, once more for each doubling of the longest.
+  /// The largest usable number: all windows, once more for each doubling of the longest.
   [[nodiscard]] std::uint32_t frames_in(chunkmem::bytes capacity) const
   {
     const std::uint32_t longest = std::ranges::max(registry_.frames_of_chunk());

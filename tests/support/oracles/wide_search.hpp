@@ -15,8 +15,8 @@
 namespace support {
 
 /// All trees of recomputation of the blocks `first` to `last`, as steps: a block saves, then comes a tree of the
-/// others; or blocks pass, then comes a tree of those after them, then a tree of the passed ones. Their number is that
-/// of Schroeder: 394 for six blocks.
+/// others; or some blocks pass, then comes a tree of the blocks after them, then a tree of the passed ones. Their
+/// number is Schroeder's: 394 for six blocks.
 inline std::vector<std::vector<chunkmem::activation::chain_step>> all_trees(std::uint32_t first, std::uint32_t last)
 {
   using chunkmem::activation::chain_run;
@@ -55,7 +55,7 @@ inline chunkmem::activation::activation_plan plan_of_tree(std::vector<chunkmem::
   return plan;
 }
 
-/// The least seconds of all trees of recomputation, each played by chain_replay; infinity where none fits.
+/// The least seconds of all trees of recomputation, each run by chain_replay; infinity where none fits.
 inline double least_seconds_without_swaps(const chunkmem::activation::layer_chain& chain,
                                           const chunkmem::activation::activation_budget& budget)
 {
@@ -72,7 +72,7 @@ inline double least_seconds_without_swaps(const chunkmem::activation::layer_chai
 ///
 ///     const plan_costs best = widest_search(chain, budget).costs;
 ///
-/// For up to six blocks. Cost: 2^n plans for each tree, of whose tensors n are there when the forward pass ends.
+/// For up to six blocks. Cost: 2^n plans for each tree with n tensors at the end of the forward pass.
 inline chunkmem::activation::activation_plan widest_search(const chunkmem::activation::layer_chain& chain,
                                                            const chunkmem::activation::activation_budget& budget)
 {

@@ -11,9 +11,9 @@
 
 namespace support {
 
-/// The least time from a turn between two passes to the next one, by trying every order of every agent. Each agent does
-/// one task at a time, in an order of its own. A task begins when its agent is free and the tasks that it names are
-/// over. Nothing of it knows how a bound is made.
+/// The least time from a forward/backward boundary to the next one, by trying every order of every agent. Each agent
+/// does one task at a time, in an order of its own. A task begins when its agent is free and its predecessors are over.
+/// Independent of how a bound is made.
 ///
 ///     window_schedule window;
 ///     const auto backward = window.add("compute", 2.0);
@@ -30,7 +30,7 @@ class window_schedule {
     tasks_.push_back({seconds, std::move(after)});
     return tasks_.size() - 1;
   }
-  /// The order of an agent is that in which its tasks were added.
+  /// Keeps the order in which the agent's tasks were added.
   void keep_order(const std::string& agent) { is_kept_[agent] = true; }
 
   /// Cost: the product of the factorials of the agents' tasks, times tasks squared.
@@ -61,7 +61,7 @@ class window_schedule {
     do try_orders(free, index + 1, least);
     while (std::ranges::next_permutation(*free[index]).found);
   }
-  /// Of these orders; infinity where one waits for another for ever.
+  /// The time of these orders; infinity where two tasks wait for each other for ever.
   [[nodiscard]] double seconds() const
   {
     constexpr double unknown = -1;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# As an overlay port in a checkout it takes the sources around it. In a registry (see ../../registry.cmake) they are fetched.
+# An overlay port in a checkout uses the sources around it. In a registry (see ../../registry.cmake) they are fetched.
 set(SOURCE_PATH "${CMAKE_CURRENT_LIST_DIR}/../../../..")
 if(EXISTS "${SOURCE_PATH}/include/chunkmem/chunkmem.hpp")
   get_filename_component(SOURCE_PATH "${SOURCE_PATH}" ABSOLUTE)
