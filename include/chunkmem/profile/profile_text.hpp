@@ -15,7 +15,7 @@
 
 namespace chunkmem::inline v0 {
 
-/// A recorded iteration as text: to look at, and to compare. A run that starts with it follows a plan in its first
+/// A recorded iteration as text, to read and to compare. A run that starts with this text follows a plan in its first
 /// iteration.
 ///
 /// The text has one line for each entry and each release, in the order in which they happened:
@@ -42,7 +42,7 @@ class profile_text : private text_reader {
   /// Reads a text of `write`. The record has still to be finished: `use_profile` of a manager finishes it.
   /// @param name   of the file, for messages
   /// @throws format_error   names the file, the line, the key, and the fault of its value
-  /// @complexity            O(characters); memory in proportion to the lines that were there
+  /// @complexity            O(characters); memory in proportion to the lines that were read
   [[nodiscard]] static access_record read(std::istream& in, std::string_view name = "a profile")
   {
     profile_text text{in, name};
@@ -61,7 +61,7 @@ class profile_text : private text_reader {
         text.read_entry(first, record);
     }
     if (text.number_of("entries", UINT32_MAX) != record.size())
-      text.refuse_key("entries", "is another number than there are");
+      text.refuse_key("entries", "is not the number of entries");
     if (text.value("highest_tide", UINT64_MAX) != most_leased(record, tier::device).count())
       text.refuse_key("highest_tide", "is not what the entries lease");
     text.expect_end();
@@ -134,8 +134,9 @@ class profile_text : private text_reader {
   {
     const auto access_index = static_cast<std::uint32_t>(number_of("end", UINT32_MAX));
     if (access_index >= record.size() || record.is_drop(access_index))
-      refuse_key("end", "names nothing that could end");
-    if (record.details()[access_index].until != entry_detail::never) refuse_key("end", "names what has ended before");
+      refuse_key("end", "names no entry that could end");
+    if (record.details()[access_index].until != entry_detail::never)
+      refuse_key("end", "names an entry that has ended before");
     expect_end();
     record.make_room();
     record.release(access_index);
