@@ -396,7 +396,7 @@ TEST_CASE("a rehearsal tells the least host beside other devices, and a frame le
   trains_beside_no_less<cm::placement::device_margin>(true, 4);
 }
 
-TEST_CASE("a device that a rehearsal was not asked about has no least host, and says so", "[manager]")
+TEST_CASE("a device that a rehearsal was not given has no least host, and says so", "[manager]")
 {
   arena memory{room};
   trainer<arena> it{memory, true};
