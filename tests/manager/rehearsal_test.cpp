@@ -409,7 +409,8 @@ TEST_CASE("a device that a rehearsal was not given has no least host, and says s
   CHECK_THROWS_WITH(need.smallest_host_for(4_KiB), Catch::Matchers::ContainsSubstring("4096 B: this step needs") &&
                                                        Catch::Matchers::ContainsSubstring("at least"));
   CHECK_THROWS_AS(need.smallest_host_for(32_KiB), cm::usage_error);
-  CHECK_THROWS_WITH(rehearse({}).smallest_host_for(64_KiB), Catch::Matchers::ContainsSubstring("not asked about"));
+  CHECK_THROWS_WITH(rehearse({}).smallest_host_for(64_KiB),
+                    Catch::Matchers::ContainsSubstring("not given a device of"));
 }
 
 TEST_CASE("plain loops without a test for null rehearse on scratch bytes, and need and record the same", "[manager]")

@@ -162,7 +162,7 @@ TEST_CASE("a plan of version 0.1 is refused, with the reason", "[planner]")
   std::erase_if(old, [](const auto& it) {
     return it.first == "gradient" || it.first == "has_wide_gradients" || it.first == "layout";
   });
-  file_mistakes::expect(parse, old, "gradient", "a planner that cut tensors at the ends of chunks (plan again");
+  file_mistakes::expect(parse, old, "gradient", "a planner that cut tensors at the borders of chunks (plan again");
 }
 
 TEST_CASE("a saved plan never goes through a link", "[planner]")

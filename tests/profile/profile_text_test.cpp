@@ -191,9 +191,8 @@ TEST_CASE("what is wrong with a profile is said with its line", "[profile]")
   CHECK(says("0 read slot 1 pass 0 micro_batch -1\n", "2", "key \"micro_batch\" is negative"));
   CHECK(says("0 read slot 1 pass 0 micro_batch 0 \n", "2", "goes on after its end"));
   CHECK(says("0 read slot 1 pass 0\n", "2", "key \"micro_batch\" is wanted here"));
-  CHECK(says("0 read slot 1 pass 0 micro_batch 0\nend 1\n", "3", "key \"end\" names no entry that could end"));
-  CHECK(says("0 read slot 1 pass 0 micro_batch 0\nend 0\nend 0\n", "4",
-             "key \"end\" names an entry that has ended before"));
+  CHECK(says("0 read slot 1 pass 0 micro_batch 0\nend 1\n", "3", "key \"end\" names nothing that could end"));
+  CHECK(says("0 read slot 1 pass 0 micro_batch 0\nend 0\nend 0\n", "4", "key \"end\" names what has ended before"));
   CHECK(says("0 drop slot 1 pass 0 micro_batch 0\nend 0\n", "3", "nothing that could end"));
   CHECK(says("0 read slot 1 pass 0 micro_batch 0\nend 0\nentries 2 highest_tide 0\n", "4",
              "key \"entries\" is another number"));

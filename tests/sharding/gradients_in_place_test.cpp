@@ -453,7 +453,7 @@ TEST_CASE("several micro-batches are refused before the first step where the nex
     });
     CHECK(said.empty() == (divided != cm::sharding::zero_3));
     if (divided == cm::sharding::zero_3)
-      CHECK_THAT(said, ContainsSubstring("take zero_3_reduce_last, zero_2 or zero_1"));
+      CHECK_THAT(said, ContainsSubstring("use zero_3_reduce_last, zero_2 or zero_1"));
   }
 }
 

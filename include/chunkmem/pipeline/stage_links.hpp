@@ -93,7 +93,7 @@ class stage_links {
     if (pair.first == pair.second || (pair.first != stage_ && pair.second != stage_))
       throw usage_error{"a link is not one of its stage (give pairs of the stage and another one)"};
     if (ends.ranks() != 2 || index_of(ends.rank()) != (pair.first == stage_ ? 0U : 1U))
-      throw usage_error{"a link is no communicator of two ranks with the sender first (make one for each direction)"};
+      throw usage_error{"a link is no group of two ranks with the sender first (make a group for each direction)"};
     if (find(pair) != nullptr) throw usage_error{"a link of a stage is given twice"};
     links_.push_back({pair, &ends, stream});
   }

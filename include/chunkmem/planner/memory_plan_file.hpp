@@ -53,7 +53,7 @@ inline void require_plan(const workload::json_fields& fields, const memory_plan&
 {
   memory_plan made;
   if (!fields.has("gradient"))  // version 0.1
-    fields.refuse("gradient", "is missing: this plan is from version 0.1, which cut tensors at the ends of chunks",
+    fields.refuse("gradient", "is missing: this plan is of a planner that cut tensors at the borders of chunks",
                   "plan again with planner::plan_memory");
   made.fingerprint = fields.whole("fingerprint");
   if (made.fingerprint != fingerprint)

@@ -61,7 +61,7 @@ class profile_text : private text_reader {
         text.read_entry(first, record);
     }
     if (text.number_of("entries", UINT32_MAX) != record.size())
-      text.refuse_key("entries", "is not the number of entries");
+      text.refuse_key("entries", "is another number than there are");
     if (text.value("highest_tide", UINT64_MAX) != most_leased(record, tier::device).count())
       text.refuse_key("highest_tide", "is not what the entries lease");
     text.expect_end();
@@ -134,9 +134,8 @@ class profile_text : private text_reader {
   {
     const auto access_index = static_cast<std::uint32_t>(number_of("end", UINT32_MAX));
     if (access_index >= record.size() || record.is_drop(access_index))
-      refuse_key("end", "names no entry that could end");
-    if (record.details()[access_index].until != entry_detail::never)
-      refuse_key("end", "names an entry that has ended before");
+      refuse_key("end", "names nothing that could end");
+    if (record.details()[access_index].until != entry_detail::never) refuse_key("end", "names what has ended before");
     expect_end();
     record.make_room();
     record.release(access_index);

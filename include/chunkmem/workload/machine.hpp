@@ -110,7 +110,7 @@ struct machine {
   {
     const machine_problem found = problem();
     if (found.member.empty()) return;
-    throw config_error{error_text{} << "chunkmem: the machine \"" << name << "\" is invalid: " << found.member << " "
+    throw config_error{error_text{} << "chunkmem: the machine \"" << name << "\" cannot be: " << found.member << " "
                                     << found.why << ": " << nodes << " nodes of " << devices << " devices, "
                                     << device_bytes.count() << " B each, host " << host_bytes.count()
                                     << " B (change it)"};
