@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Chunked tensor memory for training: the mechanisms, and the default policy of each family with the small ones that
-/// share its header, standard library only. Opt in to the rest by its own header:
+/// Chunk-based tensor memory for training: the mechanisms, and the default policy of each family with the small
+///   policies in its header. Includes the standard library alone. Include the rest by its own header:
 ///   <chunkmem/backend/host_arena.hpp>   <chunkmem/chunk/layouts.hpp>   <chunkmem/transfer/planned.hpp>
 ///   <chunkmem/optimizer/adam.hpp>   <chunkmem/optimizer/step.hpp>   <chunkmem/optimizer/thread_pool.hpp>
 #include <chunkmem/backend/stream_backend.hpp>    // where bytes live and who copies them

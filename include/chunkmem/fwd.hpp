@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-/// Names without definitions, for headers that only pass things on.
+/// Forward declarations, for headers that need names without definitions.
 namespace chunkmem::inline v0 {
 
 class bytes;

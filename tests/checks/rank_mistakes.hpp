@@ -319,7 +319,7 @@ inline constexpr user_mistake with_ranks[] = {
     {"a pin is held across a step", a_pin_across_a_step, "a step while a weight has a pin: it is one of 'first'"},
     {"one rank alone holds a pin across a step", a_pin_of_one_rank_across_a_step, "refused on both, and taken again"},
     {"a step of all stages is given the replicas of one", a_step_of_stages_over_replicas,
-     "was given the group of a stage's replicas"},
+     "was given the communicator of a stage's replicas"},
     {"ranks ask for the weights of two models in another order", named_models_in_another_order,
      "ranks ask for different things"},
     {"the same, and the models have no names", unnamed_models_in_another_order, "",
@@ -560,7 +560,7 @@ inline constexpr user_mistake with_pipelines[] = {
     {"boundaries in fewer bytes than they need", too_few_bytes_for_boundaries, "B for boundaries and needs"},
     {"labels are taken by a count of calls, and the schedule has another order", labels_by_the_count_of_calls, "",
      "labels or data chosen by a counter of the stage's own"},
-    {"a runner runs its schedule a second time", a_runner_that_runs_twice, "is not kept any more"},
+    {"a runner runs its schedule a second time", a_runner_that_runs_twice, "is no longer kept"},
 };
 
 }  // namespace rank_mistakes

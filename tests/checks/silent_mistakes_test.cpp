@@ -33,7 +33,7 @@ constexpr user_mistakes::user_mistake of_version_01[] = {
     {"a gradient added to without beta", a_gradient_added_to_without_beta,
      "gradient_done: the beta() of tensor 'down' (gradient) was not read"},
     {"a weight without a gradient", a_weight_without_a_gradient,
-     "2 of 4 parameters have no gradient: 'wte', 'wpe' (write one for each, declare what is not trained with "
+     "2 of 4 parameters have no gradient: 'wte', 'wpe' (write one for each, declare untrained tensors with "
      "role::frozen, or call "
      "without_gradient"},
     {"two threads in one manager", two_threads_in_one_manager,

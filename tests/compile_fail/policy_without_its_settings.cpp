@@ -1,4 +1,4 @@
-// expect: a policy of this manager needs settings: give a value of it to the constructor
+// expect: a policy of this manager needs settings: pass a value of this policy to the constructor
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/manager/basic_manager.hpp>
 

@@ -1,4 +1,4 @@
-// expect: a policy value was given whose type this manager was not named with
+// expect: the type of a policy value is not among the policies of this manager
 // SPDX-License-Identifier: Apache-2.0
 #include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/eviction/evictions.hpp>

@@ -192,7 +192,7 @@ TEST_CASE("a gradient of a weight that could not be made again is refused", "[di
                      {what::drop_gradients},
                      {what::gradient, 1142343365, 3378836241}},
                     sum) == "");
-  CHECK(sum.sentences["a gradient in place of a weight that is still to be made again"] > 0);
+  CHECK(sum.sentences["a gradient in place of a weight that must first be made again"] > 0);
 }
 
 TEST_CASE("a weight whose late update makes its master is not written inside that iteration", "[differential]")

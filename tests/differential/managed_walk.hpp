@@ -56,7 +56,7 @@ class managed_walk {
         return iterate(it, number);
       } catch (const cm::usage_error& refused) {
         const bool is_expected = std::string_view{refused.what()}.find(
-                                     "its gradient has its place: release the gradient") != std::string_view::npos;
+                                     "its gradient has its bytes: release the gradient") != std::string_view::npos;
         if (!is_expected || updating_ || tries == parameters_in<Net>) throw;
         ++retried_;
         losses_.resize(noted);

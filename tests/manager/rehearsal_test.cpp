@@ -396,7 +396,7 @@ TEST_CASE("a rehearsal tells the least host beside other devices, and a frame le
   trains_beside_no_less<cm::placement::device_margin>(true, 4);
 }
 
-TEST_CASE("a device that a rehearsal was not asked about has no least host, and says so", "[manager]")
+TEST_CASE("a device that a rehearsal was not given has no least host, and says so", "[manager]")
 {
   arena memory{room};
   trainer<arena> it{memory, true};
@@ -409,7 +409,8 @@ TEST_CASE("a device that a rehearsal was not asked about has no least host, and 
   CHECK_THROWS_WITH(need.smallest_host_for(4_KiB), Catch::Matchers::ContainsSubstring("4096 B: this step needs") &&
                                                        Catch::Matchers::ContainsSubstring("at least"));
   CHECK_THROWS_AS(need.smallest_host_for(32_KiB), cm::usage_error);
-  CHECK_THROWS_WITH(rehearse({}).smallest_host_for(64_KiB), Catch::Matchers::ContainsSubstring("not asked about"));
+  CHECK_THROWS_WITH(rehearse({}).smallest_host_for(64_KiB),
+                    Catch::Matchers::ContainsSubstring("not given a device of"));
 }
 
 TEST_CASE("plain loops without a test for null rehearse on scratch bytes, and need and record the same", "[manager]")

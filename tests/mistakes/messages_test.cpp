@@ -303,7 +303,7 @@ TEST_CASE("mistakes with gradients and lists are told with the tensor's name", "
   m.gradient_done(it.bias);
   CHECK(said<cm::usage_error>([&] { (void)m.gradient(it.bias); }) ==
         "chunkmem: tensor 'bias' (value): a gradient was requested after gradient_done, in micro-batch 1 of 1 (call "
-        "gradient_done behind its last write; for several passes that add up, begin the iteration with as many "
+        "gradient_done after its last write; for several passes that add up, begin the iteration with as many "
         "micro-batches and name each by pass())");
   CHECK(said<cm::usage_error>([&] {
           (void)m.acquire<float>(it.mean, m.list("momentum"), cm::access::read, cm::memory_location::host);
@@ -330,7 +330,7 @@ TEST_CASE("a gradient behind gradient_done says which micro-batch it was, or tha
       if (batch == 1)
         CHECK(said<cm::usage_error>([&] { (void)m.gradient(it.bias); }) ==
               "chunkmem: tensor 'bias' (value): a gradient was requested after gradient_done, in micro-batch 2 of 4 "
-              "(call gradient_done behind its last write; for several passes that add up, begin the iteration with as "
+              "(call gradient_done after its last write; for several passes that add up, begin the iteration with as "
               "many micro-batches and name each by pass())");
     }
   }
@@ -357,15 +357,14 @@ TEST_CASE("a name that no checkpoint can hold is refused where it is declared", 
   CHECK(named("state/x") == would_be("state/x", "a registered state"));
   CHECK(named("x[0:7]") == would_be("x[0:7]", "a part of a tensor"));
   CHECK(named("x[rank 12 of 60]") == would_be("x[rank 12 of 60]", "a part of a tensor"));
-  CHECK(named("momentum/x") == would_be("momentum/x", "what an optimizer has beside a weight"));
-  CHECK(named("old/x") == would_be("old/x", "what an optimizer has beside a weight"));  // "momentum/old/x" is another's
-  CHECK(named("__metadata__") == would_be("__metadata__", "what safetensors says of the file"));
+  CHECK(named("momentum/x") == would_be("momentum/x", "an optimizer's list of a weight"));
+  CHECK(named("old/x") == would_be("old/x", "an optimizer's list of a weight"));  // "momentum/old/x" is another's
+  CHECK(named("__metadata__") == would_be("__metadata__", "the metadata of a safetensors file"));
   CHECK(named("w\xff") ==
         "chunkmem: a checkpoint cannot hold the name w\\xff, which is no UTF-8 (choose another name)");
-  CHECK(named(std::string(4096, 'n')) == "chunkmem: a checkpoint cannot hold a name of 4096 B, " +
-                                             std::string(64, 'n') +
-                                             "...: a loader takes 4096 B, and files may put 9 B before and behind it "
-                                             "(give a shorter name)");
+  CHECK(named(std::string(4096, 'n')) ==
+        "chunkmem: a checkpoint cannot hold a name of 4096 B, " + std::string(64, 'n') +
+            "...: a loader takes 4096 B, and files may put 9 B before and after it (give a shorter name)");
   CHECK(named("bias") ==
         "chunkmem: two tensors of this model are called bias: number 1 and number 2, in the order of declaration from "
         "0 (give one of them another name)");
@@ -385,7 +384,7 @@ TEST_CASE("a name that no checkpoint can hold is refused where it is declared", 
   CHECK(list("state/x") == would_be("state/x", "registered states"));
   CHECK(list("\xed\xa0\x80").find("which is no UTF-8") != std::string::npos);  // half of a pair
   m.name(it.mean, "blocks/mean");
-  CHECK(list("blocks") == would_be("blocks/mean", "what an optimizer has beside a weight"));
+  CHECK(list("blocks") == would_be("blocks/mean", "an optimizer's list of a weight"));
   m.name(it.scale, "tensor.4");  // the first layer has no name of its own
   CHECK(said<cm::config_error>([&] { (void)m.seal(); }) ==
         "chunkmem: two tensors of this model are called tensor.4: number 4 and number 2, in the order of declaration "
@@ -466,7 +465,7 @@ TEST_CASE("mistakes with 16-bit weights say where the master is", "[mistakes]")
     m.add<cm::bf16>({64}, cm::role::parameter);
     CHECK(said<cm::config_error>([&] { (void)m.seal(); }) ==
           "chunkmem: gradient::in_place needs 16-bit parameters and a master list beside them (declare parameters as "
-          "bf16 or fp16 and hand an optimizer's lists with masters to use(), or take gradient::separate)");
+          "bf16 or fp16 and give use() an optimizer whose lists have masters, or use gradient::separate)");
   }
   in_place m{memory, {.chunk_bytes = 4_KiB}};
   const auto weight = m.add<cm::bf16>({64}, cm::role::parameter);

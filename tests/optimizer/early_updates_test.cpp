@@ -302,7 +302,7 @@ TEMPLATE_TEST_CASE("a half-done early step takes no other options, and finishes 
   others[7].seed = 4;
   for (const auto& other : others)
     CHECK_THROWS_WITH(it.early->step(other),
-                      ContainsSubstring("called again with other options: give it those it began with"));
+                      ContainsSubstring("called again with other options: give it the first options again"));
   cm::optimizer::late_updates late{it.m, it.kernel};
   CHECK_THROWS_WITH(late.step(asked),
                     ContainsSubstring("a step that early_updates had begun cannot be finished by others"));

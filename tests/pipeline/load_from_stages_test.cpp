@@ -422,11 +422,11 @@ TEST_CASE("other folders on another stage, of two saves or twice of one stage ar
   };
   copy(folders[0], turned[1]);
   copy(folders[1], turned[0]);
-  all_say(load(folders, turned), "folder 0 of those to be loaded is another one on stage 1 than on stage 0");
+  all_say(load(folders, turned), "folder 0 of the folders to load is another one on stage 1 than on stage 0");
   all_say(load(turned, turned), "3");
   all_say(load(folders, others), "is another one on stage 1");
   copy(folders[0], turned[0]);
-  all_say(load(turned, turned), "folder 1 of those to be loaded is that of stage 0, as folder 0");
+  all_say(load(turned, turned), "folder 1 of the folders to load is that of stage 0, as folder 0");
   std::swap(folders[1], others[1]);
   all_say(load(folders, folders), "stages of two trainings");
   others.pop_back();

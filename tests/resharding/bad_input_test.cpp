@@ -129,12 +129,12 @@ TEST_CASE("a rank with another model is named on every rank, and nothing is writ
                        }),
                kind, words);
     };
-    refused("config: ", {"ranks have other models", "parameter weight of float32 40001"},
+    refused("config: ", {"ranks have different models", "parameter weight of float32 40001"},
             [](seat& it) { it.elements = 40001; });
-    refused("config: ", {"ranks have other models", "parameter other"}, [](seat& it) { it.name = "other"; });
-    refused("config: ", {"ranks have other models", "tensor.2"}, [](seat& it) { it.has_more = true; });
-    refused("config: ", {"ranks have other models", "state place 8"}, [](seat& it) { it.state = "place"; });
-    refused("config: ", {"ranks have other models", "list momentum 2"}, [](seat& it) { it.list_version = 2; });
+    refused("config: ", {"ranks have different models", "parameter other"}, [](seat& it) { it.name = "other"; });
+    refused("config: ", {"ranks have different models", "tensor.2"}, [](seat& it) { it.has_more = true; });
+    refused("config: ", {"ranks have different models", "state place 8"}, [](seat& it) { it.state = "place"; });
+    refused("config: ", {"ranks have different models", "list momentum 2"}, [](seat& it) { it.list_version = 2; });
     CHECK(full.names() == before);
   }
 }
@@ -151,7 +151,7 @@ TEST_CASE("a rank with other settings is named on every rank, and nothing is wri
                        it.run = 5;
                        if (rank == 2) change(it);
                      }),
-             "usage: ", {"ranks have other " + word, "rank 2 and rank 0"});
+             "usage: ", {"ranks have different " + word, "rank 2 and rank 0"});
     };
     refused("chunk_bytes", [](seat& it) { it.chunk *= 2; });
     refused("sharding_options", [](seat& it) { it.divided = cm::sharding::zero_1; });

@@ -116,7 +116,7 @@ TEST_CASE("ranks that cannot decide alike are told so before they move a byte", 
     INFO(difference);
     for (const std::string& it : said) {
       INFO(it);
-      CHECK((difference == 0 ? it.empty() : it.starts_with("chunkmem: ranks have other " + sentences[difference])));
+      CHECK((difference == 0 ? it.empty() : it.starts_with("chunkmem: ranks have different " + sentences[difference])));
     }
   }
 }

@@ -453,7 +453,7 @@ TEST_CASE("several micro-batches are refused before the first step where the nex
     });
     CHECK(said.empty() == (divided != cm::sharding::zero_3));
     if (divided == cm::sharding::zero_3)
-      CHECK_THAT(said, ContainsSubstring("take zero_3_reduce_last, zero_2 or zero_1"));
+      CHECK_THAT(said, ContainsSubstring("use zero_3_reduce_last, zero_2 or zero_1"));
   }
 }
 
@@ -467,7 +467,7 @@ TEST_CASE("ranks that place their gradients otherwise are told so before the fir
     said[rank] = refusal([&] { (void)it.m.iteration(); });
   });
   for (const std::string& each : said)
-    CHECK_THAT(each, ContainsSubstring("ranks have other gradient policies: rank 1"));
+    CHECK_THAT(each, ContainsSubstring("ranks have different gradient policies: rank 1"));
 }
 
 TEST_CASE("a save refuses gradients in place that are open, and trainings go on from one with gradients here or there",

@@ -115,27 +115,29 @@ TEST_CASE("ranks of other tensors, names, lists or states hear which is the firs
   for (const std::string& it : said([](std::uint32_t rank, model_type& m) {
          (void)m.add<float>({rank == 1 ? 3U : 4U, 2}, cm::role::parameter);
        }))
-    CHECK(it.find("ranks have other models: parameter tensor.4 of float32 3 2 on rank 1, and parameter tensor.4 of "
+    CHECK(it.find("ranks have different models: parameter tensor.4 of float32 3 2 on rank 1, and parameter tensor.4 of "
                   "float32 4 2 on "
                   "rank 0") != it.npos);
   for (const std::string& it : said([](std::uint32_t rank, model_type& m) {
          if (rank == 2) (void)m.add<float>({3}, cm::role::buffer);
        }))
-    CHECK(it.find("ranks have other models: buffer tensor.4 of float32 3 on rank 2, and list momentum 1 on rank 0") !=
-          it.npos);
+    CHECK(
+        it.find("ranks have different models: buffer tensor.4 of float32 3 on rank 2, and list momentum 1 on rank 0") !=
+        it.npos);
   for (const std::string& it : said([](std::uint32_t rank, model_type& m) {
          if (rank == 0) (void)m.add<float>({3}, cm::role::buffer);
        }))
-    CHECK(it.find("ranks have other models: buffer tensor.4 of float32 3 on rank 0, and list momentum 1 on rank 1") !=
-          it.npos);
+    CHECK(
+        it.find("ranks have different models: buffer tensor.4 of float32 3 on rank 0, and list momentum 1 on rank 1") !=
+        it.npos);
   static std::array<std::byte, 9> more{};
   for (const std::string& it :
        said([](std::uint32_t rank, model_type& m) { m.state("rng", std::span{more}.first(rank == 1 ? 8 : 9)); }))
-    CHECK(it.find("ranks have other models: state rng 8 on rank 1, and state rng 9 on rank 0") != it.npos);
+    CHECK(it.find("ranks have different models: state rng 8 on rank 1, and state rng 9 on rank 0") != it.npos);
   for (const std::string& it : said([](std::uint32_t rank, model_type& m) {
          if (rank != 1) m.state("rng", more);
        }))
-    CHECK(it.find("ranks have other models: nothing like it on rank 1, and state rng 9 on rank 0") != it.npos);
+    CHECK(it.find("ranks have different models: nothing like it on rank 1, and state rng 9 on rank 0") != it.npos);
 }
 
 TEST_CASE("over ranks no name may look like that of a part, and none may come twice", "[sharding]")

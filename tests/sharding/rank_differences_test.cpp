@@ -373,7 +373,7 @@ TEST_CASE("all ranks have the values of one after broadcast, bit by bit, whateve
   CHECK(said == std::vector<std::string>(3));
 }
 
-TEST_CASE("broadcast refuses a pin that fills no weight, and a rank that is not there", "[sharding]")
+TEST_CASE("broadcast refuses a pin that fills no weight, and a rank that does not exist", "[sharding]")
 {
   const auto refused = [&](auto what) {
     return said_on_three([&](std::uint32_t rank, model_type& m, const std::vector<tensor<float>>& weights) {
@@ -385,7 +385,7 @@ TEST_CASE("broadcast refuses a pin that fills no weight, and a rank that is not 
   for (const std::string& it : refused([](model_type& m, tensor<float> weight, std::uint32_t) {
          m.broadcast(m.acquire(weight, access::write), rank_id{3});
        }))
-    CHECK_THAT(it, ContainsSubstring("a rank that is not there"));
+    CHECK_THAT(it, ContainsSubstring("a rank that does not exist"));
   for (const std::string& it : refused([](model_type& m, tensor<float> weight, std::uint32_t rank) {
          auto pin = m.acquire(weight, access::write);
          if (rank == 1) pin.release();  // the others hear of it, and wait for nothing

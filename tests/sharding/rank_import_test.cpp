@@ -160,7 +160,7 @@ TEST_CASE("values that an import replaces need not be the same before it, those 
       const auto scope = model.iteration();
     });
     for (const std::string& it : said)
-      CHECK((keeps ? it.find("ranks have other first values: weight kept filled") != it.npos : it.empty()));
+      CHECK((keeps ? it.find("ranks have different first values: weight kept filled") != it.npos : it.empty()));
   }
 }
 

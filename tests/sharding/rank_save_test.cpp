@@ -121,7 +121,7 @@ TEST_CASE("where one rank must not save, none does", "[sharding]")
   for (const std::string& it : save_on_two(folder, [](std::uint32_t rank, model_type& m, auto& t) {
          if (rank == 0) m.name(t.large, "x");
        }))
-    CHECK(contains(it, "ranks have other models: parameter layers[3] of float32 300 70"));
+    CHECK(contains(it, "ranks have different models: parameter layers[3] of float32 300 70"));
   CHECK(nothing());
 }
 

@@ -263,7 +263,7 @@ TEST_CASE("gradients of ranks are done in each micro-batch, and mistakes with th
   for (const std::size_t rank : {0U, 1U}) {
     CHECK(again[rank] ==
           "chunkmem: tensor 'high': a gradient was requested after gradient_done, in micro-batch 2 of 3 (call "
-          "gradient_done behind its last write; for several passes that add up, begin the iteration with as many "
+          "gradient_done after its last write; for several passes that add up, begin the iteration with as many "
           "micro-batches and name each by pass())");
     CHECK(early[rank].find("an optimizer step after 2 of the 3 micro-batches of an iteration") != std::string::npos);
     CHECK(nothing[rank].find("an optimizer step, and no weight has a gradient on any rank") != std::string::npos);

@@ -126,7 +126,7 @@ TEST_CASE("ranks with a GPU each are told which value or setting differs, before
   });
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     CHECK_THAT(of_values[rank],
-               Catch::Matchers::StartsWith("chunkmem: ranks have other first values: weight tensor.1"));
+               Catch::Matchers::StartsWith("chunkmem: ranks have different first values: weight tensor.1"));
     CHECK_THAT(of_values[rank], Catch::Matchers::ContainsSubstring(" on rank 2, and "));
     CHECK_THAT(of_settings[rank],
                Catch::Matchers::StartsWith("chunkmem: ranks take different steps: weight_decay of "

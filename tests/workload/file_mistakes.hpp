@@ -71,7 +71,7 @@ std::size_t try_all(const Read& read, const fields& good)
     if (!is_text && !is_truth) {
       with("-1", "negative");
       with("-0.5", "negative");
-      with("1e999", "no computer takes");
+      with("1e999", "is too large");
       with("\"5\"", "is a text");
       with("true", "is true or false");
     } else {

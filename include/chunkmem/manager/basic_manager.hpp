@@ -31,12 +31,12 @@ namespace chunkmem::inline v0 {
 template <class Wanted, class... Choices>
 inline constexpr bool is_one_of = (std::same_as<Wanted, Choices> || ...);
 
-/// The value of type `Policy` among those given, or a default one.
+/// The value of type `Policy` among the given policies, or a default value.
 template <class Policy>
 [[nodiscard]] Policy policy_value()
 {
   static_assert(std::default_initializable<Policy>,
-                "chunkmem: a policy of this manager needs settings: give a value of it to the constructor");
+                "chunkmem: a policy of this manager needs settings: pass a value of this policy to the constructor");
   return Policy{};
 }
 template <class Policy, class First, class... Rest>
@@ -50,22 +50,22 @@ template <class Policy, class First, class... Rest>
 
 /// Keeps the tensors of a model in chunks that move between the device and the host.
 ///
-/// Declare tensors and lists, rehearse a step if the exact need is wanted, fill the weights, then train inside
+/// Declare tensors and lists, rehearse a step if you want its exact need of memory, fill the weights, then train inside
 /// iterations:
 /// ```
 /// backend::host_arena memory{{.device_capacity = 64_MiB, .host_capacity = 1_GiB}};
 /// manager<backend::host_arena> m{memory};
 /// auto w = m.add<float>({rows, columns}, role::parameter);
-/// m.use(adam);                                     // its lists and what must survive a restart
+/// m.use(adam);                                     // its lists, and its states that checkpoints save
 /// { auto pin = m.acquire(w, access::write); ... }  // fill
 /// auto it = m.iteration();
 /// auto pin = m.acquire(w, access::read);           // forward
 /// auto g = m.gradient(std::move(pin));             // backward
 /// ```
-/// Name the type through `manager`, which fills in what is not given. A 16-bit parameter may have a master in full
-/// precision, which its optimizer updates; the manager makes it from the weight. Optimizers talk to `updates()`,
-/// checkpoints to `content()`, shards to `gathered()`.
-/// Guarantees: a call that throws leaves tensors, states and bytes as they were; evicted chunks stay evicted.
+/// Name the type through `manager`, which fills in the policies that are not given. A 16-bit parameter may have a
+/// master in full precision, which its optimizer updates; the manager makes the master from the weight. Optimizers use
+/// `updates()`, checkpoints `content()`, sharded models `gathered()`. Guarantees: a call that throws leaves tensors,
+/// states and bytes as they were; evicted chunks stay evicted.
 /// @threads one caller at a time, from any thread; two managers share nothing
 template <stream_backend Backend, tensor_rules Rules, chunk_layout Layout, eviction_policy Eviction,
           placement_policy Placement, gradient_policy Gradient, transfer_policy Transfer, chunk_mover<Backend> Mover,
@@ -75,7 +75,7 @@ class basic_manager {
   using engine_type = engine<Backend, Rules, Eviction, Transfer, Mover, Sink, Checks>;
   template <pinned_element Element>
   using pin_type = pin<Element, engine_type>;
-  /// A pin of any element type that is kept and no more: the bytes stay in place while it lives.
+  /// Holds a pin of any element type without access to its bytes: they stay in place while it lives.
   ///
   ///     std::vector<manager<backend::host_arena>::kept_pin> pins;
   ///     pins.emplace_back(m.acquire(weight, access::read));  // of float
@@ -99,15 +99,16 @@ class basic_manager {
                       backend, options}
   {
     static_assert((is_one_of<Given, Layout, Eviction, Placement, Gradient, Transfer, Mover, Sink, Checks> && ...),
-                  "chunkmem: a policy value was given whose type this manager was not named with: add it to the "
+                  "chunkmem: the type of a policy value is not among the policies of this manager: add it to the "
                   "arguments of manager<...>");
   }
   ~basic_manager();
-  basic_manager(const basic_manager&) = delete;  // pass a manager by reference: its tensors and pins know where it is
+  basic_manager(const basic_manager&) = delete;  // pass a manager by reference: its pins point to it
 
   // Declaring.
 
-  /// Declares a tensor and returns its handle. Nothing is allocated; its bytes come with the first write. O(1).
+  /// Declares a tensor and returns its handle. Nothing is allocated: the tensor has bytes from its first write on.
+  /// O(1).
   ///
   ///     const auto w = m.add<bf16>({256, 128}, role::parameter);
   ///     const auto bias = m.add<float>({128}, role::parameter, group_id{1});  // in a group of its own
@@ -132,7 +133,7 @@ class basic_manager {
     for (std::uint32_t layer = 1; layer < layers; ++layer) add<Element>(extents, part, group);
     return {first, layers};
   }
-  /// What files and messages call a tensor; one without a name is "tensor.<number>".
+  /// Sets the name of a tensor in files and messages. A tensor without a name is "tensor.<number>".
   ///
   ///     m.name(w, "wte");  // before: "tensor.0"
   /// @throws usage_error   not of this manager; config_error   another tensor has this name, or no checkpoint could
@@ -142,19 +143,20 @@ class basic_manager {
     builder_.expect_own(wanted, "a tensor was named that this manager did not make");
     engine_.tensors().name(wanted.id, text);
   }
-  /// What a training depends on besides its weights: an optimizer kernel, a loss scale, learning rates. Its lists are
-  /// kept beside each parameter, and checkpoints save and load its states by name, such as "adam/updates": no other
-  /// call is needed.
+  /// Registers an object that a training depends on besides its weights: an optimizer kernel, a loss scale, learning
+  /// rates. The manager keeps the lists of the object for each parameter, and checkpoints save and load its states by
+  /// name, such as "adam/updates". No other call is needed.
   ///
-  /// The object is tied to this manager for good, and stays where it is: a copy of it is not known here. A step refuses
-  /// a kernel or a loss scale that its manager was not given. Rates are numbers, and a step takes any.
+  /// The object belongs to this manager for good and must not move: a copy of the object is not registered. A step
+  /// refuses a kernel or a loss scale that its manager was not given; learning rates are plain numbers for a step,
+  /// which does not check this.
   ///
   ///     optimizer::adam adam{{.weight_decay = 0.1F}};
   ///     auto scale = optimizer::loss_scale::dynamic();
   ///     m.use(adam), m.use(scale);  // before the first access
-  /// @throws usage_error   it was given to a manager before; sealed already, and it has lists; a name twice; or an
-  ///   optimizer beside a parameter that is no float32, bfloat16 or float16; config_error   no checkpoint could hold a
-  ///   name. Nothing was changed
+  /// @throws usage_error   the object was given to a manager before; sealed already, and the object has lists; a name
+  ///   twice; or an optimizer for a parameter that is no float32, bfloat16 or float16; config_error   no checkpoint
+  ///   could hold a name. Nothing was changed
   template <registrable Owner>
   void use(Owner& owner)
   {
@@ -166,14 +168,14 @@ class basic_manager {
       if constexpr (takes_steps) engine_.tensors().take_steps();
     });
   }
-  /// Lists beside each parameter, without an optimizer.
+  /// Adds lists for each parameter, without an optimizer.
   ///
   ///     const list_spec own[] = {{"curvature"}};
   ///     m.use(own);  // a float32 for each element of each parameter; zeros at first
   /// @throws usage_error   sealed already, or a name twice
-  /// @throws config_error   a tensor has a name that begins as that of a list, or no checkpoint could hold the name
+  /// @throws config_error   the name of a tensor begins like the name of a list, or no checkpoint could hold the name
   void use(std::span<const list_spec> specs) { builder_.add_lists(specs); }
-  /// Bytes that must survive a restart, by name. They stay the caller's.
+  /// Registers bytes of the caller that checkpoints save and load, by name. The caller keeps ownership.
   ///
   ///     std::uint64_t cursor = 0;  // outlives the manager
   ///     m.state("data/cursor", std::as_writable_bytes(std::span{&cursor, 1}));
@@ -182,34 +184,34 @@ class basic_manager {
 
   // Planning.
 
-  /// Ends the declarations and places everything; nothing is allocated yet. The first access does it where nobody did.
-  /// The result has the waste of the chunks and a better size of chunks. Cost: a search, as for least_waste_chunks,
-  /// where chunks waste more than 0.5 %. A seal by the first access does not search.
+  /// Ends the declarations and places all tensors in chunks; nothing is allocated yet. The first access seals a manager
+  /// that is not sealed. The result has the waste of the chunks and a better size of chunks. Cost: a search, as for
+  /// least_waste_chunks, where chunks waste more than 0.5 %. A seal by the first access does not search.
   ///
   ///     const memory_requirement need = m.seal();
   ///     const double waste = need.waste.now.percent();  // of the chunks, in percent
   /// @throws config_error   the device is smaller than the largest tensor; device and host together are smaller than
-  ///                        the weights (the message lists each size that must grow; a rehearsed step needs no such
-  ///                        check, since it is known to fit);
+  ///                        the weights (the message lists each size that must grow; a rehearsed step is known to fit
+  ///                        and is not checked);
   ///                        no gradient could ever lie in place; the placement cannot place this model; or the layout
   ///                        cannot be searched for the size of chunks
   memory_requirement seal() { return builder_.seal_and_report(); }
 
-  /// Runs `step` with pins and leases that carry no bytes, and finds the least it needs.
+  /// Runs `step` with pins and leases that have no bytes, and finds the least memory that the step needs.
   ///
   /// `step` must make the same calls as a real step; its arithmetic is skipped where `rehearsing()` is true. Pointers
-  /// that it keeps elsewhere, such as in structs of a C trainer, are null afterwards: rehearse on a copy of them. It is
-  /// run once; again where the placement gives states other tiers by what was measured; each time twice where updates
-  /// wait for the next step, which does them, and three times with `early_updates`, whose step has three ways.
+  /// that it keeps elsewhere, such as in structs of a C trainer, are null afterwards: rehearse on a copy of them.
+  /// `step` runs once, and once more where the placement gives states other tiers after the measurement. Each run is
+  /// two where updates wait for the next step, and three with `early_updates`, whose step has three variants.
   ///
   ///     const memory_requirement need = m.rehearse([&] { train_one_step(m); });
   ///     const bool fits = need.smallest_device <= 8_GiB && need.smallest_host <= 64_GiB;
-  /// @param on   what pins and leases point to: with scratch bytes plain loops need no test of `rehearsing()`; see
+  /// @param on   what pins and leases point to: with scratch bytes, plain loops need no test of `rehearsing()`; see
   ///   rehearse_on
-  /// @param known   the answer of another manager with the same tensors, policies, capacities and step, as one in
-  ///   virtual time for this one: it is not searched again, nor are `others`. Null: it is searched
-  /// @param others   capacities of other devices, for `need.smallest_host_for`. Each costs the search for a host once
-  ///   more. Over ranks each rank may ask about sizes of its own
+  /// @param known   the answer of another manager with the same tensors, policies, capacities and step, such as a
+  ///   manager in virtual time: neither the need nor `others` is searched again. Null: both are searched
+  /// @param others   capacities of other devices, for `need.smallest_host_for`. Each one costs one more search for a
+  ///   host. Each rank may give capacities of its own
   /// @throws config_error   the device or host capacity is too small for this step, or the placement refuses it
   /// @throws usage_error    scratch bytes for a device that the calling thread cannot address, or as a mistake in the
   ///   step
@@ -220,12 +222,12 @@ class basic_manager {
   ///     const auto pin = m.acquire(w, access::read_write);
   ///     if (!m.rehearsing()) pin.data()[0] += 1.0F;  // a rehearsal has no bytes: data() is null
   [[nodiscard]] bool rehearsing() const noexcept { return engine_.rehearsing().is_running(); }
-  /// Iterations of this name follow a profile that another run of this model made, from the first one on.
+  /// Iterations of this name follow a profile from another run of this model, from the first iteration on.
   ///
   ///     m.use_profile(profile_text::read(file));  // profile_text::write(file, *m.profile()) wrote it in another run
   ///     const auto first = m.iteration();         // follows a plan already
-  /// @throws config_error   the profile is not of this model; usage_error   they were recorded already, or one is
-  ///   running
+  /// @throws config_error   the profile is not of this model; usage_error   such an iteration was recorded already, or
+  ///   an iteration is running
   void use_profile(const access_record& record, std::string_view name = "train")
   {
     builder_.expect_ready();
@@ -237,9 +239,9 @@ class basic_manager {
     engine_.use_record(name, record);
     tiers.keep();
   }
-  /// What another run solved for them, after their profile: `profile()`'s companion `plan()`.
+  /// Iterations of this name follow a plan that another run solved. Call it after `use_profile`.
   ///
-  ///     m.use_plan(plan_text::read(file));  // that plan_text::write(file, m.plan()) wrote in an earlier run
+  ///     m.use_plan(plan_text::read(file));  // plan_text::write(file, m.plan()) wrote it in an earlier run
   /// @throws config_error, usage_error
   void use_plan(const transfer::iteration_plan& plan, std::string_view name = "train")
   {
@@ -250,7 +252,7 @@ class basic_manager {
   // Training.
 
   /// Begins an iteration, which ends with the object or with its `end()`. The first one of a name is recorded, and the
-  /// next ones follow a plan. O(1) where the last one was as recorded.
+  /// next ones follow a plan. O(1) where the last iteration was as recorded.
   ///
   ///     {
   ///       auto it = m.iteration("evaluation");  // the record of the training stays as it is
@@ -258,12 +260,12 @@ class basic_manager {
   ///       evaluate_one_batch(m);
   ///     }                                       // the iteration ends here
   /// @throws usage_error     another iteration is running, or a pin holds a weight whose master is to be made; or the
-  ///                         last iteration ended with its scope and had named too few micro-batches: reported once,
-  ///                         and later iterations proceed
+  ///                         last iteration ended with its scope and had named too few micro-batches: reported once;
+  ///                         later iterations begin
   /// @throws config_error    several micro-batches under gradient::in_place: their gradients could not add up; or the
-  ///                         placement refuses what the last iteration leased
+  ///                         placement refuses the leases of the last iteration
   /// @throws out_of_memory   arenas cannot be allocated, or no room to make masters; device_error   a copy could not
-  ///                         start. Masters that were made for it are gone again; evicted chunks stay evicted
+  ///                         start. Masters that this call made are gone again; evicted chunks stay evicted
   [[nodiscard]] chunkmem::iteration<engine_type> iteration(std::string_view name, std::uint32_t micro_batches = 1,
                                                            place_type from = place_type{})
   {
@@ -288,9 +290,9 @@ class basic_manager {
   /// Runs `step`, one iteration that repeats, and keeps its work as a graph that can be replayed; see captured_step.
   ///
   ///     auto graph = m.capture(step);
-  ///     if (!graph.replay()) step();  // false where the graph does not fit any more: the step runs as usual
-  /// @throws usage_error    it does not repeat yet; it does something that no graph can hold, such as work on the host
-  ///                        (what came before is done, as after any exception in a step); or it was not the recorded
+  ///     if (!graph.replay()) step();  // false where the graph is out of date: the step runs as usual
+  /// @throws usage_error    the step does not repeat yet; it has work that no graph can hold, such as work on the host
+  ///                        (its earlier work is done, as after any exception in a step); or it was not the recorded
   ///                        iteration
   template <class Step>
     requires graph_backend<Backend>
@@ -313,9 +315,10 @@ class basic_manager {
   ///     const auto pin = m.acquire(w, access::read);          // waits for a copy only where w is elsewhere
   ///     const float first = pin.span()[0];                    // pin.data() is a const float*
   ///     for (float& x : m.acquire(bias, access::write).span()) x = 0;  // all of it is overwritten: nothing is loaded
-  /// @throws out_of_memory   all that could leave is pinned; names what this moment needs
+  /// @throws out_of_memory   all chunks that could leave are pinned; the message names the capacity that this access
+  ///   needs
   /// @throws usage_error     not written yet, in use where it must not be, or a tensor of another manager
-  /// @throws device_error    a copy could not be started; try again when the device can
+  /// @throws device_error    a copy could not be started; try again when the device works
   template <element Element, access_choice Access>
   [[nodiscard, gnu::always_inline]] pin_type<pinned_as<Element, Access>> acquire(tensor<Element> wanted, Access mode,
                                                                                  place_type from = place_type{})
@@ -326,7 +329,8 @@ class basic_manager {
     else
       return guard_.within("acquire", from, [&] { return pin_type<pinned_as<Element, Access>>{link_.get(), take_it}; });
   }
-  /// A pin on the device, ready for a stream: the host does not wait, and release orders after the stream's work.
+  /// A pin on the device, ready for a stream: the host does not wait, and later users of the bytes wait for the
+  /// stream's work before the release.
   ///
   ///     const agent stream = m.adopt();                       // or agent::compute
   ///     const auto pin = m.acquire(w, access::read, stream);  // launch kernels on that stream while the pin lives
@@ -359,7 +363,7 @@ class basic_manager {
   ///
   ///     const auto pin = m.acquire<float>(w, m.list("adam/variance"), access::read, memory_location::host);
   ///     const float largest = std::ranges::max(pin.span());
-  /// @throws usage_error   an element type that is not the list's own, or a list that this parameter is not in
+  /// @throws usage_error   an element type that is not the list's own, or a list without an element for this parameter
   template <element Element, access_choice Access>
   [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor_handle wanted, list_id list, Access mode,
                                                              memory_location place, place_type from = place_type{})
@@ -398,8 +402,8 @@ class basic_manager {
       return pin_type<pinned_as<std::uint8_t, Access>>{link_.get(), [&] { return take_in(wanted, mode, place); }};
     });
   }
-  /// A list of a parameter as bytes, on the host ready for `stream`. For optimizers: a weight written through it
-  /// is taken to be its master's.
+  /// A list of a parameter as bytes, on the host ready for `stream`. For optimizers: a weight written through this pin
+  /// counts as equal to its master.
   ///
   ///     const auto pin = m.acquire_bytes(w, gradient_list, access::read, memory_location::host);
   template <access_choice Access>
@@ -424,8 +428,8 @@ class basic_manager {
       return acquire_in<pinned_as<std::uint8_t, Access>>(wanted, list, mode, memory_location::device, stream);
     });
   }
-  /// A list of a parameter as bytes, for reading, ready for `stream`, beside the accesses of the trainer: the record of
-  /// an iteration does not have it. For a save.
+  /// A list of a parameter as bytes, for reading, ready for `stream`. The record of the iteration does not contain this
+  /// access. For a save.
   ///
   ///     const auto pin = m.acquire_beside(w, value_list, memory_location::host, agent::host);
   [[nodiscard]] pin_type<const std::uint8_t> acquire_beside(tensor_handle wanted, list_id list, memory_location place,
@@ -437,16 +441,17 @@ class basic_manager {
     });
   }
 
-  /// The gradient of the weight that `weight` held; that pin is consumed, also where there is no room for the gradient,
-  /// or a pin on the host is in the way of its chunk.
+  /// Opens the gradient of the weight that `weight` holds. The pin of the weight is consumed, also where the gradient
+  /// has no room, or a pin on the host blocks its chunk.
   ///
   ///     auto pin = m.acquire(w, access::read);
   ///     gradient_of_input(pin.data());
   ///     auto g = m.gradient(std::move(pin));  // pin is empty from here on
   ///     write_gradient(g.data(), g.beta());   // beta() is 0 at the first write of a step: set; else 1: add
-  /// @tparam Kind   of the gradient, where that is not the weight's: float under gradient::separate{.wide = true}
-  /// @param how     zeros: for what writes some elements only. The agent fills the bytes, and beta() is 1 from the
-  ///   first write on
+  /// @tparam Kind   element type of the gradient, where it is not the weight's: float with wide gradients
+  ///   (gradient::separate)
+  /// @param how     zeros: for kernels that write some elements only. The agent fills the bytes with zeros, and beta()
+  ///   is 1 from the first write on
   /// @throws usage_error   with the pin as it was: no parameter of this manager, rules without gradients, another
   ///                       element type, after gradient_done, or a gradient in place while another pin holds the
   ///                       weight
@@ -466,7 +471,8 @@ class basic_manager {
       return open_gradient<kind>(held.slot, held.stream, how);
     });
   }
-  /// Opens the gradient of a parameter by its handle, without a pin: for frameworks that hand gradients over.
+  /// Opens the gradient of a parameter by its handle, without a pin: for frameworks that own the gradients that they
+  /// compute.
   ///
   ///     const auto g = m.gradient(w, agent::host, gradient_start::zeros);
   ///     g.data()[5] += 1.0F;  // an embedding writes some rows: the others are zeros
@@ -484,9 +490,9 @@ class basic_manager {
     });
   }
 
-  /// The gradient is complete in this micro-batch: nothing is added to it before the next one. In the last micro-batch
-  /// of the iteration, where the calling thread wrote it, its norms are taken now, while it is in the cache, and
-  /// `optimizer::step` needs no pass of its own for them. Releases the pin.
+  /// Marks the gradient as complete for this micro-batch, and releases the pin. In the last micro-batch of an
+  /// iteration, the norms of a gradient that the calling thread wrote are taken now, while the gradient is in the
+  /// cache. `optimizer::step` then needs no pass for norms.
   ///
   ///     auto g = m.gradient(w);
   ///     write_gradient(g.data(), g.beta());
@@ -518,23 +524,23 @@ class basic_manager {
   {
     guard_.within("gradient_done", from, [&] { finish_gradient(weight, stream); });
   }
-  /// The bytes of a tensor are dead: nothing is copied for them any more. Without bytes nothing happens but an entry in
-  /// the record.
+  /// Marks the bytes of a tensor as dead: they are never copied again. For a tensor without bytes, the call only adds
+  /// an entry to the record.
   ///
   ///     m.drop(activation);  // it leaves the device without a copy
-  /// @throws usage_error   pinned; device_error   a copy planned for now could not start
+  /// @throws usage_error   pinned; device_error   a planned copy could not start
   void drop(tensor_handle wanted, place_type from = place_type{})
   {
     guard_.within("drop", from, [&] { engine_.drop(builder_.slot_of(wanted)); });
   }
-  /// Forgets all gradients, as for a step that is tried again. Those not written are passed over; weights whose bytes
-  /// their gradients had taken come back from their masters, bit by bit.
+  /// Drops all gradients, for example to repeat a step. Gradients that were not written are skipped. Weights whose
+  /// bytes their gradients had taken come back from their masters with the same bits.
   ///
   ///     run_backward(m);
-  ///     m.drop_gradients();  // as if the backward pass had not been: run it again
-  /// @throws out_of_memory, device_error; usage_error   a pin is in the way in the tier where a weight is made again:
-  ///         the gradient is gone and its weight unreadable, call again to go on. usage_error also where the gradient
-  ///         is pinned, or an optimizer step is half done, which the others' gradients belong to: nothing was dropped.
+  ///     m.drop_gradients();  // as before the backward pass: run it again
+  /// @throws out_of_memory, device_error; usage_error   a pin blocks the tier where a weight is made again: the
+  ///         gradient is gone and its weight unreadable; call again to continue. usage_error also where a gradient is
+  ///         pinned, or an optimizer step is half done and needs the other gradients: nothing was dropped.
   void drop_gradients(place_type from = place_type{})
   {
     guard_.within("drop_gradients", from, [&] {
@@ -544,7 +550,7 @@ class basic_manager {
       gradients_.forget_step();
     });
   }
-  /// Forgets the gradient of one parameter: the next step passes it over.
+  /// Drops the gradient of one parameter: the next step skips this parameter.
   ///
   ///     m.drop_gradient(w);  // w keeps its value and its states in the next step
   /// @throws   as `drop_gradients`
@@ -558,11 +564,11 @@ class basic_manager {
     });
   }
 
-  /// Bytes for a while, from the same budget, in multiples of 256 B. Chunks leave to make room.
+  /// Leases scratch bytes from the same budget, in multiples of 256 B. Chunks leave to make room.
   ///
   ///     const auto scratch = m.lease(tier::device, 64_KiB);  // the bytes are yours until the lease ends
   ///     auto* const numbers = reinterpret_cast<float*>(scratch.data());
-  /// @throws out_of_memory   all that could leave is pinned
+  /// @throws out_of_memory   all chunks that could leave are pinned
   /// @throws usage_error   zero bytes
   [[nodiscard]] chunkmem::lease<engine_type> lease(tier where, bytes size, agent stream = agent::host,
                                                    place_type from = place_type{})
@@ -576,27 +582,29 @@ class basic_manager {
           link_.get(), [&] { return engine_.lease(where, align_up(size, tensor_alignment).count(), stream); }};
     });
   }
-  /// For checks::full: this parameter may be without a gradient in any step, as an expert that no token chose. Else
-  /// nothing happens.
+  /// For checks::full: this parameter may be without a gradient in any step, such as an expert that no token chose.
+  /// Other check policies ignore the call.
   ///
-  ///     m.without_gradient(expert);  // no check expects a gradient of it
+  ///     m.without_gradient(expert);  // no check expects a gradient of this weight
   /// @throws usage_error   not of this manager
   void without_gradient(tensor_handle wanted)
   {
     (void)info(wanted);
     engine_.checks().allow_no_gradient(index_of(wanted.id));
   }
-  /// For checks::full, else nothing happens: looks at all bytes that no pin holds, as at the end of a program.
+  /// For checks::full: looks at all bytes that no pin holds, for example at the end of a program. Other check policies
+  /// ignore the call.
   ///
-  ///     m.verify();  // at the end of a program: throws where a byte was written behind the back of the manager
-  /// @throws usage_error   what was found since the last call
+  ///     m.verify();  // at the end of a program: throws where a byte was written without a pin
+  /// @throws usage_error   the mistakes found since the last call
   void verify(place_type from = place_type{})
   {
     guard_.within("verify", from, [&] { engine_.verify(); });
   }
-  /// Two lists exchange their bytes without a copy, as when weight versions flip. Plans come back with the order of
-  /// lists that they were made for. Masters stay: they belong to the newest weights, and the next update writes weights
-  /// from them. So exchange weights back before a step, or right before it, as pipeline::weight_versions does.
+  /// Exchanges the bytes of two lists without a copy, for example when weight versions flip. A plan is used again when
+  /// the lists are back in the order that it was made for. Masters stay: they belong to the newest weights, and the
+  /// next update writes weights from them. So exchange the weights back before a step, as pipeline::weight_versions
+  /// does.
   ///
   ///     m.exchange(m.list("older"), m.list("newer"));  // O(chunks); no byte moves
   /// @throws usage_error   inside an iteration or rehearsal; in the middle of an optimizer step that failed, or that
@@ -607,29 +615,30 @@ class basic_manager {
     guard_.within("exchange", from, [&] { exchange_lists(left, right); });
   }
 
-  // Looking. Nothing here moves anything.
+  // Queries. None of them moves a chunk.
 
-  /// What was done so far. Also of a manager whose device is lost.
+  /// The counts since the manager was made, also of a manager whose device is lost.
   ///
   ///     const report seen = m.report();
   ///     std::cout << seen.loads << " loads, " << seen.stalls.seconds() << " s of waits\n";
   [[nodiscard]] chunkmem::report report() const { return engine_.snapshot(); }
-  /// Where everything lies now, as data; `to_string` makes a short text of it. At any time, inside an iteration and
-  /// after a refused call too, which left things where they are. O(frames + chunks + tensors log tensors), allocates.
+  /// The places of all chunks and tensors now, as data; `to_string` makes a short text of them. Callable at any time,
+  /// also inside an iteration and after a refused call, which moved nothing. O(frames + chunks + tensors log tensors),
+  /// allocates.
   ///
   ///     const residency_snapshot now = m.residency();
   ///     std::cout << to_string(now);  // the tensors that lie in each tier
   [[nodiscard]] residency_snapshot residency() const { return take_snapshot_of(engine_, engine_.tensors().names()); }
-  /// The last iteration was not the one recorded under its name, or others held more of the device than they usually
-  /// do.
+  /// The last iteration differed from its record, or others held more of the device than usual.
   ///
   ///     if (m.drifted()) std::cerr << "this iteration was not the recorded one\n";
   [[nodiscard]] bool drifted() const noexcept
   {
     return engine_.schedule().last_changed() || engine_.external_memory().has_drifted();
   }
-  /// From now on `source()` says how many bytes of the device others hold, such as a framework's allocator; for one of
-  /// the backend's own, `[&] { return memory.other_bytes(); }`. It is asked at each pass and must outlive the manager.
+  /// From now on `source()` gives the bytes of the device that others hold, such as a framework's allocator. For the
+  /// count of the backend: `[&] { return memory.other_bytes(); }`. The source is called at each pass and must outlive
+  /// the manager.
   ///
   ///     const auto others = [&] { return bytes{framework_bytes()}; };  // outlives the manager
   ///     m.watch_external_memory(others);
@@ -638,43 +647,44 @@ class basic_manager {
   {
     engine_.external_memory().watch(source);
   }
-  /// What it said: highest, percentiles, drift.
+  /// The bytes that the source of `watch_external_memory` gave: highest, percentiles, drift.
   ///
   ///     const bytes highest = m.external_memory().highest();  // that others held of the device
   [[nodiscard]] const external_memory_monitor& external_memory() const noexcept { return engine_.external_memory(); }
-  /// What the iterations of this name do, or null before one was recorded. Good until the next iteration of this name
-  /// ends.
+  /// The record of the iterations of this name, or null before the first one was recorded. Valid until the next
+  /// iteration of this name ends.
   ///
   ///     if (const access_record* const record = m.profile()) profile_text::write(file, *record);
   [[nodiscard]] const access_record* profile(std::string_view name = "train") const noexcept
   {
     return engine_.schedule().record_of(name);
   }
-  /// The record of the last rehearsed step, of its first run. Empty before any rehearsal. Good until the next one.
+  /// The record of the first run of the last rehearsed step. Empty before any rehearsal. Valid until the next
+  /// rehearsal.
   ///
   ///     profile_text::write(file, m.rehearsed());  // a profile without a training
   [[nodiscard]] const access_record& rehearsed() const noexcept { return engine_.rehearsing().record(); }
-  /// What was solved for them, to be written down by plan_text for the next run.
+  /// The solved plan of the iterations of this name. plan_text writes it to a file for the next run.
   ///
   ///     plan_text::write(file, m.plan());  // for use_plan in the next run
-  /// @throws usage_error   they were not planned yet
+  /// @throws usage_error   these iterations have no plan yet
   [[nodiscard]] transfer::iteration_plan plan(std::string_view name = "train") const
   {
     return engine_.schedule().plan_of(name);
   }
-  /// The chunk of each slot that a profile names. Good until the next tensor is placed.
+  /// The chunk of each slot that a profile names. Valid until the next tensor is placed.
   ///
   ///     const std::size_t slots = m.chunk_of_slot().size();  // values, gradients and states of all tensors
   [[nodiscard]] std::span<const std::uint32_t> chunk_of_slot() const noexcept
   {
     return engine_.tensors().chunk_of_slot();
   }
-  /// The slot of a tensor's values, as a profile names it. Places all tensors where nobody did.
+  /// The slot of a tensor's values, as a profile names it. Seals a manager that is not sealed.
   ///
   ///     const std::uint32_t chunk = m.chunk_of_slot()[m.slot_of(w)];
-  /// @throws usage_error   as `acquire`, of a tensor that is none of this manager
+  /// @throws usage_error   as `acquire`, for a tensor of another manager
   [[nodiscard]] std::uint32_t slot_of(tensor_handle wanted) { return index_of(builder_.slot_of(wanted)); }
-  /// Accesses, leases and drops that the current iteration has had; 0 outside of one.
+  /// Accesses, leases and drops so far in the current iteration; 0 outside of an iteration.
   ///
   ///     const std::uint32_t before = m.access_index();
   ///     (void)m.acquire(w, access::read);
@@ -695,8 +705,8 @@ class basic_manager {
   ///
   ///     const double share = m.placement().device_share;  // of placement::update_share
   [[nodiscard]] const auto& placement() const noexcept { return builder_.tiers().policy(); }
-  /// The placement decides by other settings from now on. Bytes stay where they are. Where states live elsewhere now,
-  /// the next iteration is a divergence, which is recorded. Cost: O(parameters).
+  /// The placement uses other settings from now on. Bytes stay where they are. Where states have another tier now, the
+  /// next iteration is a divergence, which is recorded. Cost: O(parameters).
   ///
   ///     m.use_placement(placement::update_share{.device_share = 0.5});  // of all updates, from the next iteration on
   /// @throws usage_error   in an iteration or a rehearsal; and as the placement's `assign`. Nothing was changed
@@ -716,7 +726,8 @@ class basic_manager {
   {
     return engine_.tensors()[builder_.slot_of(wanted)].state;
   }
-  /// Also false of a gradient whose step was taken, and whose update waits until the weight is used.
+  /// The parameter has a gradient for the next step. False for a gradient that already belongs to a step, whose update
+  /// waits until the weight is used.
   ///
   ///     if (!m.has_gradient(expert)) ++experts_without_tokens;
   [[nodiscard]] bool has_gradient(tensor_handle wanted)
@@ -737,24 +748,25 @@ class basic_manager {
   {
     return engine_.tensors().is_in(wanted.id, list);
   }
-  /// Parameters whose updates wait until they are used: see optimizer::late_updates.
+  /// Parameters whose updates wait for the next use of their weights: see optimizer::late_updates.
   ///
   ///     late.step({.learning_rate = 1e-3F});
   ///     const std::size_t waiting = m.updates_pending();  // they run when their weights are used
   [[nodiscard]] std::size_t updates_pending() const noexcept { return engine_.pending().count(); }
-  /// What a tensor was declared as. Good until the next declaration. @throws usage_error   it is another manager's
+  /// The declaration of a tensor. Valid until the next declaration. @throws usage_error   a tensor of another manager
   ///
   ///     const bool trained = m.info(w).part == role::parameter;
   [[nodiscard]] const tensor_info& info(tensor_handle wanted) const
   {
-    builder_.expect_own(wanted, "a tensor was asked about that another manager made");
+    builder_.expect_own(wanted, "info was requested of a tensor that another manager made");
     return engine_.tensors().info(wanted.id);
   }
-  /// What files and messages call a tensor.
+  /// The name of a tensor in files and messages.
   ///
   ///     const std::string name = m.name_of(w);  // "tensor.0" where nobody named it
   [[nodiscard]] std::string name_of(tensor_handle wanted) const { return engine_.tensors().name_of(wanted.id); }
-  /// Calls `visit(handle, info)` for each parameter, in the order of declaration. Also before everything is placed.
+  /// Calls `visit(handle, info)` for each parameter, in the order of declaration. Callable before the manager is
+  /// sealed.
   ///
   ///     std::uint64_t parameters = 0;
   ///     m.for_each_parameter([&](tensor_handle, const tensor_info& info) { parameters += info.extents.elements(); });
@@ -778,7 +790,7 @@ class basic_manager {
     for (std::uint32_t id = 0; id < engine_.tensors().tensors(); ++id)
       visit(builder_.handle_of(tensor_id{id}), engine_.tensors().info(tensor_id{id}));
   }
-  /// Calls `visit(list, spec)` for each list that an optimizer asked for.
+  /// Calls `visit(list, spec)` for each list that was added with `use`.
   ///
   ///     m.for_each_list([&](list_id, const list_spec& spec) { std::cout << spec.name << '\n'; });
   template <class Visit>
@@ -788,13 +800,13 @@ class basic_manager {
       visit(list_id{index}, engine_.tensors().spec_of(list_id{index}));
   }
 
-  // For optimizers, checkpoints and shards: they have no business of a trainer.
+  // For optimizers, checkpoints and sharded models; a trainer needs none of these.
 
   [[nodiscard]] auto& updates() noexcept { return updates_; }  ///< see update_session
   [[nodiscard]] auto& content() noexcept { return content_; }  ///< see content_session
   [[nodiscard]] const auto& content() const noexcept { return content_; }
-  /// For networks that run on fewer rows than they were declared with: activations without bytes have other sizes from
-  /// now on. See engine::resize.
+  /// For batches with fewer rows than declared: activations without bytes have other sizes from now on. See
+  /// engine::resize.
   ///
   ///     m.resize_activations([&](auto set) { set(activation, 128_B); });  // the first 32 floats are used
   /// @param give   calls its argument with each tensor and its bytes, at most the declared ones; called twice
@@ -818,13 +830,13 @@ class basic_manager {
   ///
   ///     const bytes all = m.backend().capacity(tier::device);
   [[nodiscard]] Backend& backend() const noexcept { return engine_.backend(); }
-  /// One more agent for a stream of the caller's own.
+  /// Makes one more agent, for a stream of the caller.
   ///
   ///     const agent mine = m.adopt();
   ///     const auto pin = m.acquire(w, access::read, mine);
   [[nodiscard]] agent adopt() { return engine_.backend().adopt(); }
 
-  // Mistakes. Each of these calls is refused with a sentence that names what to write. They return `auto`, so that the
+  // Mistakes. Each of these calls is refused with a sentence that names the right call. They return `auto`, so that the
   // sentence is the first error.
 
   template <class Other>
@@ -901,7 +913,7 @@ class basic_manager {
     Sink sink;
   };
 
-  /// No template of the values that were given, so that one object file has it (see compiled_manager.hpp).
+  /// Not a template over the given values, so that one object file has it (see compiled_manager.hpp).
   basic_manager(policy_values values, Backend& backend, const manager_options& options);
 
   [[nodiscard]] static const manager_options& checked(const manager_options& options)
@@ -971,7 +983,7 @@ class basic_manager {
             "a gradient under rules that know none");
   }
 
-  /// The hot path asks one thing more than the engine: a write may be one that a master must hear of.
+  /// The hot path has one test more than the engine: a write of a weight may make its master out of date.
   [[nodiscard, gnu::always_inline]] access_token take(tensor_handle wanted, access_mode mode, agent stream)
   {
     if (writes(mode) && engine_.tensors().has_masters()) [[unlikely]]
@@ -1020,7 +1032,7 @@ class basic_manager {
     const slot_id slot = builder_.slot_in(wanted, list);
     const entry_kind kind = kind_of(mode, place);
     if (writes(mode) && list != gradient_list) {
-      engine_.pending().catch_up_to_write(slot);  // first: a save takes these bytes behind their update
+      engine_.pending().catch_up_to_write(slot);  // first: a save copies these bytes after their update
       gradients_.tell_of_change(slot);
     }
     if (list == value_list && mode == access::write) return gradients_.acquire_over(slot, kind, stream);
@@ -1078,8 +1090,8 @@ class basic_manager {
   call_guard<engine_type> guard_;
 };
 
-// Not inline, since they stand outside of the class: where compiled_manager.hpp is included, these functions and all
-// that they alone call are left to the library.
+// Outside of the class, so not inline: where compiled_manager.hpp is included, the library has the code of these
+// functions and of everything that only they call.
 
 template <stream_backend Backend, tensor_rules Rules, chunk_layout Layout, eviction_policy Eviction,
           placement_policy Placement, gradient_policy Gradient, transfer_policy Transfer, chunk_mover<Backend> Mover,

@@ -30,9 +30,9 @@ namespace detail {
 
 }  // namespace detail
 
-/// Carries out what a chunk_cache decides, or writes it down.
+/// Carries out or logs the decisions of a chunk_cache.
 ///
-/// Laws: `copy` may throw with nothing copied; the other calls do not refuse. `placed` comes before bytes come into
+/// Laws: `copy` may throw with nothing copied; the other calls do not throw. `placed` comes before bytes come into
 /// frames and `vacated` after they left. While `copy` runs, the chunk has frames in both tiers.
 template <class Mover>
 concept cache_mover = requires(Mover mover, frame_id first, std::uint32_t count, chunk_id id, const chunk& moved,
@@ -46,17 +46,16 @@ concept cache_mover = requires(Mover mover, frame_id first, std::uint32_t count,
   mover.leased(where, size, size);           // tier, first byte, bytes
 };
 
-/// Decides which chunk lies in which frames of which tier. Needs no bytes.
+/// Decides which chunk lies in which frames of which tier. Works without the bytes of the chunks.
 ///
 /// The device is a cache of chunks: an access brings its chunk there, and the eviction policy names the chunks that
-/// leave for it. Each decision is told to a mover, which carries it out: `copy_engine` copies, `decision_log` writes
-/// down. A cache can be copied, so that an iteration is tried on the copy with the decisions that the manager would
-/// make. No decision reads a clock or asks whether a copy is done.
+/// leave to make room. A mover carries out each decision: `copy_engine` copies, `decision_log` logs. A cache can be
+/// copied, so that an iteration is tried on the copy with the decisions that the manager would make. No decision reads
+/// a clock or depends on whether a copy is done.
 ///
-/// Two agents serve the link between two neighbouring tiers, one for each direction. What a plan moves over one link is
-/// what the next tier sees as its accesses.
+/// Two agents serve the link between two neighbouring tiers, one for each direction.
 ///
-/// Guarantee: strong where nothing had to move; else basic: chunks that were evicted before a failure stay evicted.
+/// Guarantee: strong where no chunk had to move; else basic: chunks that were evicted before a failure stay evicted.
 /// Cost: O(1) for a resident chunk. A miss adds one decision of the policy for each chunk that must leave. A chunk of
 /// several frames adds one decision for each chunk that would leave before enough neighbouring frames open.
 /// @code
@@ -76,7 +75,7 @@ class chunk_cache {
  public:
   explicit chunk_cache(Eviction eviction = {}) : candidates_{std::move(eviction)} {}
 
-  // Where everything lies.
+  // Places.
 
   [[nodiscard]] const chunk_table& table() const noexcept { return table_; }
   [[nodiscard]] const chunk& operator[](chunk_id id) const noexcept { return table_[id]; }
@@ -107,7 +106,7 @@ class chunk_cache {
   void fill_by_ranks(chunk_id id) noexcept { table_[id].fill_by_ranks(); }
   /// As chunk::is_summed, from now on. @pre it lies nowhere
   void sum_over_ranks(chunk_id id) noexcept { table_[id].sum_over_ranks(); }
-  /// Everything lies where it does there; the policy has to be told. O(chunks + frames)
+  /// Takes the places of all chunks from `other`; call tell_policy afterwards. O(chunks + frames)
   void take_places(const chunk_table& other)
   {
     table_ = other;
@@ -124,15 +123,15 @@ class chunk_cache {
 
   /// The policy itself, for one that follows a plan.
   [[nodiscard]] Eviction& policy() noexcept { return candidates_.policy(); }
-  /// The policy hears of pins and releases from now on, starting with what is resident. O(chunks)
+  /// Notifies the policy of pins and releases from now on, and of the resident chunks now. O(chunks)
   void tell_policy(const access_record& record) { candidates_.tell(record, table_.all()); }
-  /// A plan is followed: the policy hears nothing until `tell_policy`.
+  /// A plan is followed: the policy is not notified until `tell_policy`.
   void silence_policy() noexcept { candidates_.silence(); }
   [[nodiscard]] bool is_telling() const noexcept { return candidates_.is_telling(); }
   /// Settings of the policy that a simulation may choose from; after `choose` comes `tell_policy`.
   [[nodiscard]] std::uint32_t variants() const noexcept { return candidates_.variants(); }
   void choose(std::uint32_t variant) noexcept { candidates_.choose(variant); }
-  /// Chunks on the device came there, and were let go of, in the same order. @pre the tables have the same places
+  /// Chunks on the device arrived and were unpinned in the same order. @pre the tables have the same places
   [[nodiscard]] bool same_order(const chunk_cache& other) noexcept
   {
     return candidates_.same_order(other.candidates_, table_.all());
@@ -140,11 +139,11 @@ class chunk_cache {
 
   // Iterations.
 
-  /// An iteration begins: its decisions depend on where things lie, and on nothing before.
+  /// An iteration begins: its decisions depend on the present places alone.
   void begin_round() noexcept { host_frames_.start_over(); }
 
-  /// Next uses of all chunks as at the start of `record`. The policy hears nothing until `tell_policy`: its keys would
-  /// be accesses of another record. O(chunks + entries)
+  /// Next uses of all chunks as at the start of `record`. The policy is not notified until `tell_policy`: its keys
+  /// would be accesses of another record. O(chunks + entries)
   /// @param device_only   by chunk: a plan keeps it on the device alone; empty: none
   void start_of(const access_record& record, std::span<const std::uint8_t> device_only = {}) noexcept
   {
@@ -166,7 +165,7 @@ class chunk_cache {
     for (const chunk_id id : table_.chunk_ids()) table_[id].next_use = first[index_of(id)];
   }
 
-  /// A chunk that is on the device is wanted at that access of the next iteration.
+  /// A chunk on the device is used next at this access of the next iteration.
   void expect_use(chunk_id id, std::uint32_t next_use) noexcept
   {
     if (!table_[id].has_frames(tier::device)) return;
@@ -198,7 +197,7 @@ class chunk_cache {
   }
 
   /// Brings the chunk of `slot` to where `kind` wants it and pins it there.
-  /// @throws out_of_memory   all that could leave is pinned, or the host has no room
+  /// @throws out_of_memory   all chunks that could leave are pinned, or the host has no room
   template <cache_mover Mover>
   void acquire(slot_id slot, chunk_id id, entry_kind kind, std::uint32_t next_use, access_index now, Mover& mover)
   {
@@ -237,9 +236,9 @@ class chunk_cache {
 
   // Leases.
 
-  /// Bytes for a while, from the same budget. A lease comes down first onto chunks that a plan gives up, then onto
-  /// free room and other chunks. Where frames are ordered by age it comes down onto free room before that: a lease need
-  /// not wait until the chunks that were given up are written back.
+  /// Leases scratch bytes from the same budget. A lease takes first the frames of chunks that a plan gives up, then
+  /// free frames and other chunks. Where frames are ordered by age, a lease takes free frames first: it need not wait
+  /// until the chunks that were given up are written back.
   /// @param size   [bytes]
   /// @return       first byte in the arena of the tier
   template <cache_mover Mover>
@@ -272,7 +271,7 @@ class chunk_cache {
     });
   }
 
-  // The moves of a plan. Each is skipped, with false, where it does not fit any more.
+  // The moves of a plan. A move that is out of date is skipped, with false.
 
   template <cache_mover Mover>
   bool try_lease(tier where, std::uint64_t begin, std::uint64_t size, Mover& mover)
@@ -336,11 +335,10 @@ class chunk_cache {
   void evict_all(Mover& mover)
   {
     for (const chunk_id id : table_.chunk_ids())
-      if (can_be_evicted(table_[id])) leaves(id, mover);  // without room on the host it lives on the device alone
+      if (can_be_evicted(table_[id])) leaves(id, mover);  // without room on the host it stays on the device alone
   }
 
-  /// Gives up copies on the host that were not there `before`, and their frames, where the device has the bytes.
-  /// O(chunks)
+  /// Gives up host copies that `before` does not have, and their frames, where the device has the bytes. O(chunks)
   template <cache_mover Mover>
   void give_up_copies(const chunk_table& before, Mover& mover)
   {
@@ -419,7 +417,7 @@ class chunk_cache {
   {
     if (!finds_frames_below(id, mover)) throw shortage_of_frames(tier::host, table_[id].frames);
   }
-  /// @return   false where the host has no room for it, and nothing happened
+  /// @return   false where the host has no room for the chunk, and nothing happened
   template <cache_mover Mover>
   bool finds_frames_below(chunk_id id, Mover& mover)
   {
@@ -447,7 +445,8 @@ class chunk_cache {
     if (!leaves(id, mover)) throw shortage_of_frames(tier::host, table_[id].frames);
   }
   /// Its device frames become free, after a write-back where the bytes are wanted.
-  /// @return   false where the host has no room for it, and it stays: trials of a small host ask this very often
+  /// @return   false where the host has no room for the chunk, which stays. No exception: trials of a small host often
+  ///   end here
   template <cache_mover Mover>
   bool leaves(chunk_id id, Mover& mover)
   {
@@ -461,7 +460,7 @@ class chunk_cache {
     return true;
   }
 
-  /// Its device frames become free, and their bytes are worth nothing.
+  /// Its device frames become free, and their bytes are dead.
   template <cache_mover Mover>
   void discard(chunk_id id, Mover& mover)
   {
@@ -497,7 +496,7 @@ class chunk_cache {
       if (where == tier::device) free_order_.freed(frame, in_use, candidates_.clock());
   }
 
-  /// Evicts the victim; where the host has no room for it, a chunk that needs none. O(chunks) in that case.
+  /// Evicts the victim; where the host has no room for the victim, a chunk that needs none. O(chunks) in that case.
   template <cache_mover Mover>
   void evict_or_clean(chunk_id victim, Mover& mover)
   {
@@ -525,7 +524,8 @@ class chunk_cache {
     return space(tier::device).pool().lowest(1);
   }
 
-  /// Where no run is free, the run that opens first: its best chunk is worst. @param loads   as of make_room
+  /// Where no run is free, takes the run whose most valuable chunk is the least valuable. @param loads   as of
+  /// make_room
   template <cache_mover Mover>
   frame_id make_room_for_run(std::uint32_t count, bool loads, access_index now, Mover& mover)
   {
@@ -577,9 +577,10 @@ class chunk_cache {
     return loads ? free_order_.for_load(pool, lease_limit) : free_order_.for_claim(pool, lease_limit);
   }
 
-  /// A free frame for a chunk that has to lie below the lease limit of its stay. Where none is free, a chunk below that
-  /// the plan gives up makes room; else any. Where frames are ordered by age, a load takes the frame of a chunk that
-  /// was given up before the free frame became free: the load then begins, and the write-back ends, before its use.
+  /// A free frame for a chunk that has to lie below the lease limit of its stay. Where none is free, a chunk below the
+  /// limit that the plan gives up leaves; else any chunk. Where frames are ordered by age, a load takes the frame of a
+  /// chunk that was given up before the free frame became free: the load then begins, and the write-back ends, before
+  /// its use.
   template <cache_mover Mover>
   frame_id make_bounded_room(bool loads, access_index now, Mover& mover)
   {
@@ -608,7 +609,7 @@ class chunk_cache {
     return pool.lowest(1);
   }
 
-  /// The frames that the plan would like for a chunk that comes now, free now; none where they cannot be cleared.
+  /// The frames that the plan prefers for a chunk that arrives now, cleared; none where they cannot be cleared.
   template <cache_mover Mover>
   frame_id preferred_window(std::uint32_t count, std::uint32_t lease_limit, access_index now, Mover& mover)
   {
@@ -617,9 +618,9 @@ class chunk_cache {
     return is_below && clear_frame_run(own, count, chunk_id::none, mover) ? own : frame_pool::none;
   }
 
-  /// The first frame, below `lease_limit`, of the chunk of `count` frames that the plan gives up and that was let go of
-  /// first, if that was before this time. Of several frames only a gathered chunk counts: it leaves without a copy.
-  /// Where there is none, none, and nothing was evicted.
+  /// The first frame, below `lease_limit`, of the chunk of `count` frames that the plan gives up and that was unpinned
+  /// first, if this was before the given time. Of chunks with several frames only gathered ones count: they leave
+  /// without a copy. None where there is no such chunk; nothing was evicted.
   template <cache_mover Mover>
   frame_id make_expendable_room(std::uint32_t count, std::uint32_t lease_limit, std::uint64_t before, Mover& mover)
   {
@@ -638,8 +639,8 @@ class chunk_cache {
     return first;
   }
 
-  /// The frames that the plan has for a chunk, free now. A chunk that lies elsewhere leaves its frames, where it would
-  /// be in the way of others. None where the plan has no frames or they cannot be cleared.
+  /// The frames that the plan has for a chunk, cleared. A chunk that lies elsewhere leaves its frames, where it would
+  /// block others. None where the plan has no frames or they cannot be cleared.
   template <cache_mover Mover>
   frame_id planned_room(chunk_id id, access_index now, Mover& mover)
   {
@@ -653,8 +654,8 @@ class chunk_cache {
   }
 
   /// @param coming   the chunk that the frames are for, which may lie in some of them
-  /// @return   the frames are free, if need be after chunks left them that the plan gives up; else nothing
-  ///           happened, but where the host had room for some of these chunks alone
+  /// @return   the frames are free, if need be after chunks that the plan gives up left them; else nothing happened,
+  ///           except where the host had room for only some of these chunks
   template <cache_mover Mover>
   bool clear_frame_run(frame_id first, std::uint32_t count, chunk_id coming, Mover& mover)
   {
@@ -669,9 +670,9 @@ class chunk_cache {
     return true;
   }
 
-  /// A free frame is spared when leases will come down to it and push out its chunk, and another chunk below leaves at
-  /// no price: nothing loads that chunk again, and the host has its bytes, or has to get them in any case and has
-  /// frames for them.
+  /// A free frame is spared when leases will reach it and push out its chunk, and another chunk below leaves without
+  /// extra copies: the plan does not load that chunk again, and the host has its bytes, or gets them in any case and
+  /// has frames for them.
   [[nodiscard]] bool is_spared(frame_id free, access_index now) noexcept
   {
     if (free < leases_from_) return false;
@@ -697,8 +698,8 @@ class chunk_cache {
       return table_[id].next_use == access_record::never && can_leave_now(table_[id]);
   }
 
-  /// A lease comes down onto this chunk rather than into free room below. Not where some chunks have several frames and
-  /// the plan has no frames for them: a plan in bytes does not know what they wait for, and some steps that were tried
+  /// A lease takes the frames of this chunk rather than free frames below. Not where some chunks have several frames
+  /// and the plan has no frames for them: a plan in bytes cannot say which frames they need, and some measured steps
   /// then moved up to 0.04 of the bound more.
   [[nodiscard]] bool makes_way(chunk_id id) const noexcept
   {

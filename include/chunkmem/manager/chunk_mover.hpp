@@ -22,8 +22,8 @@ struct mover_kind {};
 /// sharded.
 ///
 /// Laws: both enqueue on `stream` alone and return; they throw `device_error` with nothing enqueued; `take` after
-/// `bring` leaves the host frames as it was. Taken bytes come back by the next `bring`; bytes outside of the frame run
-/// stay as they were.
+/// `bring` leaves the host frames unchanged. The next `bring` brings the taken bytes back; bytes outside of the frame
+/// run are unchanged.
 template <class Mover, class Backend>
 concept chunk_mover =
     names_itself<Mover> && std::same_as<typename Mover::policy_kind, mover_kind> &&
@@ -72,7 +72,7 @@ class chunk_shares {
  public:
   chunk_shares() = default;
   /// Sorts them, and joins runs that follow each other in both places. O(n log n)
-  /// @param labels   by chunk: what the ranks call it
+  /// @param labels   by chunk: its name on all ranks
   chunk_shares(sequence<chunk_share> all, sequence<std::uint32_t> labels)
       : runs_{std::move(all)}, labels_{std::move(labels)}
   {
@@ -119,13 +119,14 @@ class chunk_shares {
 
 /// A mover that makes chunks whole from the shares of all ranks, and sums of what all ranks have in a chunk.
 ///
-/// Laws: `worker` and `worker_of_sums` are agents that do nothing else, so that all ranks see the work of each in one
-/// order. They may be one agent. `worker_of_shares` is agent::to_device, or an agent that does nothing else: on it the
-/// manager copies this rank's share of a chunk to the device before `gather`. `gather` enqueues at the first, `sum` at
-/// the second, and both return. Behind `gather`, whose own share lies in its place, all shares do; behind `sum` the own
-/// share is the sum, and the rest is unspecified. `label` is what all ranks call the chunk. Before the calling thread
-/// waits for what may depend on that work, it calls `await`, which ends by the deadline of the ranks and throws where
-/// they failed. `check` throws what is known of a failure, and waits for nothing.
+/// Laws: `worker` and `worker_of_sums` are agents that do nothing else, so that all ranks enqueue the work of each in
+/// one order. Both may be the same agent. `worker_of_shares` is agent::to_device, or an agent that does nothing else:
+/// on it the manager copies this rank's share of a chunk to the device before `gather`. `gather` enqueues on the first,
+/// `sum` on the second, and both return. Before `gather`, this rank's share lies in its place; after `gather`, all
+/// shares do. After `sum`, the own share is the sum, and the rest is unspecified. `label` names the chunk alike on all
+/// ranks. Before the calling thread waits for anything that may depend on this work, it calls `await`, which ends by
+/// the deadline of the ranks and throws where the work failed. `check` throws a failure that is known already, and
+/// never waits.
 template <class Mover, class Backend>
 concept gathering_mover =
     chunk_mover<Mover, Backend> &&

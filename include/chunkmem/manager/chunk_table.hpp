@@ -17,23 +17,23 @@
 
 namespace chunkmem::inline v0 {
 
-/// Where all chunks of a manager lie: the chunks, and the tiers that hold them. Plain data, without a policy.
+/// The places of all chunks of a manager: the chunks, and the tiers that hold them. Plain data, without a policy.
 ///
 /// A plan starts from a table, a copy of a table is where an iteration began, and a comparison of two tables says
-/// whether a plan is good again. `chunk_cache` moves chunks and keeps the frames of a chunk and of its tiers in step.
+/// whether a plan is valid again. `chunk_cache` moves chunks and keeps the frames of a chunk and of its tiers in step.
 /// @code
 /// chunk_table table;
 /// table.reset(frames_of_chunk, slots);
 /// table.space(tier::device).reset(capacity, frame, frames);  // and the same for each other tier
 /// const chunk_table before = table;
 /// // ... chunks move ...
-/// if (table.same_places(before)) ...                         // the plan of before is good again
+/// if (table.same_places(before)) ...                         // the plan of before is valid again
 /// @endcode
 class chunk_table {
  public:
   [[nodiscard]] chunk& operator[](chunk_id id) noexcept { return chunks_[index_of(id)]; }
   [[nodiscard]] const chunk& operator[](chunk_id id) const noexcept { return chunks_[index_of(id)]; }
-  /// It is a chunk: not one of the marks of an empty frame.
+  /// `id` is a chunk, and no mark of an empty frame.
   [[nodiscard]] bool has(chunk_id id) const noexcept { return index_of(id) < chunks(); }
   [[nodiscard]] id_range<chunk_id> chunk_ids() const noexcept { return ids<chunk_id>(chunks()); }
   [[nodiscard]] std::span<chunk> all() noexcept { return chunks_; }
@@ -68,8 +68,8 @@ class chunk_table {
     });
   }
 
-  /// What the tier looks like to a request that cannot be met: what cannot leave, and what this moment needs. Where
-  /// there is room, but no run of it, more capacity than there is would be needed to have one for sure. O(chunks).
+  /// The numbers for the message of a request that cannot be met: bytes that cannot leave, and the capacity that this
+  /// access needs. Where the free room is not contiguous, only more capacity guarantees a run. O(chunks).
   [[nodiscard]] memory_shortage shortage(tier where, std::uint64_t requested) const noexcept
   {
     const tier_space& room = space(where);
@@ -106,17 +106,17 @@ class chunk_table {
   per_tier<bytes> step_need_;  // zero until a step was rehearsed
 };
 
-/// Tells an eviction policy which chunks may leave the device, and only when a victim is needed.
+/// Notifies an eviction policy of the chunks that may leave the device, and only when a victim is needed.
 ///
 /// An access marks its chunk (`touch`, `unpinned`, `arrive`). `victim` and `rank` first tell the policy about the
-/// marked chunks, in the order in which they were let go of. So a resident access costs a test and a stamp, whatever
-/// the policy does, and a key never changes inside the policy's set. A chunk is a candidate while it is on the device
+/// marked chunks, in the order in which they were unpinned. So a resident access costs a test and a stamp, whatever the
+/// policy does, and a key never changes inside the policy's set. A chunk is a candidate while it is on the device
 /// without pins. Cost: O(1) for an access; a decision adds O(m log m) for the m chunks touched since the last one.
 /// Memory: 57 bytes for each chunk.
 /// @code
 /// candidate_set<eviction::lru> candidates{{}};
 /// candidates.reset(chunks);
-/// candidates.tell(record, all_chunks);       // the policy starts over with what is on the device
+/// candidates.tell(record, all_chunks);       // the policy starts over with the chunks on the device
 /// candidates.unpinned(at, all_chunks[at]);   // its last pin ended
 /// const chunk_id leaves = candidates.victim(now, all_chunks);
 /// @endcode
@@ -144,8 +144,8 @@ class candidate_set {
     telling_ = true;
   }
 
-  /// Starts over with what is on the device now. O(chunks).
-  /// @throws std::bad_alloc   the policy must not be asked until it is told again
+  /// Starts over with the chunks on the device now. O(chunks).
+  /// @throws std::bad_alloc   do not ask the policy before the next `tell`
   void tell(const access_record& record, std::span<chunk> chunks)
   {
     telling_ = false;
@@ -184,23 +184,23 @@ class candidate_set {
     touched_[touched_count_++] = id;
   }
 
-  /// The same, and it was let go of now.
+  /// As `touch`, and the last pin of the chunk ended now.
   void unpinned(chunk_id id, chunk& chunk_state) noexcept
   {
     released_[index_of(id)] = ++clock_;
     touch(id, chunk_state);
   }
 
-  /// The same, and it came to the device now.
+  /// As `touch`, and the chunk arrived on the device now.
   void arrive(chunk_id id, chunk& chunk_state) noexcept
   {
     unpinned(id, chunk_state);
     arrived_[index_of(id)] = clock_;
   }
 
-  /// Counts the times that a chunk was let go of.
+  /// Counts the times that a chunk was unpinned.
   [[nodiscard]] std::uint64_t clock() const noexcept { return clock_; }
-  /// The count when this chunk was let go of last.
+  /// The count when this chunk was unpinned last.
   [[nodiscard]] std::uint64_t released(chunk_id id) const noexcept { return released_[index_of(id)]; }
 
   [[nodiscard]] chunk_id victim(access_index now, std::span<chunk> chunks) noexcept
@@ -209,8 +209,8 @@ class candidate_set {
     return policy_.victim(now);
   }
 
-  /// Names candidates in the order in which they would go, one after the other, until `enough(chunk)`.
-  /// They all stay candidates. O(named ones) calls of the policy.   @return   it was enough
+  /// Names candidates in the order in which they would leave, one after the other, until `enough(chunk)`. They all stay
+  /// candidates. O(named ones) calls of the policy.   @return   it was enough
   template <class Enough>
   bool rank(access_index now, std::span<chunk> chunks, Enough enough) noexcept
   {
@@ -229,7 +229,7 @@ class candidate_set {
     }
     return done;
   }
-  /// Chunks on the device came there, and were let go of, in the same order as in `other`. O(chunks log chunks).
+  /// Chunks on the device arrived and were unpinned in the same order as in `other`. O(chunks log chunks).
   /// @pre the same chunks are on the device
   [[nodiscard]] bool same_order(const candidate_set& other, std::span<const chunk> chunks) noexcept
   {
@@ -301,7 +301,7 @@ class candidate_set {
   Eviction policy_;
   sequence<eviction::candidate> entered_;  // by chunk: what the policy has, or no chunk
   sequence<chunk_id> touched_;             // chunks whose entry is out of date; the first touched_count_
-  sequence<std::uint64_t> released_;       // by chunk: when it was let go of last
+  sequence<std::uint64_t> released_;       // by chunk: when it was unpinned last
   sequence<std::uint64_t> arrived_;        // by chunk: when it came to the device
   sequence<chunk_id> named_;               // room for `rank` and `same_order`, one for each chunk
   sequence<std::uint8_t> is_named_;

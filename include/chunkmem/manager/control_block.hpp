@@ -10,11 +10,11 @@
 
 namespace chunkmem::inline v0 {
 
-/// Joins a manager to the pins, leases and iterations that it handed out. The last of them frees it.
+/// Shared by a manager and its pins, leases and iterations. The last of them frees it.
 ///
 ///     if (link->engine == nullptr) throw usage_error{"the manager is gone"};
 ///
-/// A pin that outlives its manager finds the link cut, and says so instead of reading freed memory. Not atomic: one
+/// A pin that outlives its manager finds a null `engine`, and throws instead of reading freed memory. Not atomic: one
 /// caller.
 template <class Engine>
 struct control_block {
@@ -29,7 +29,8 @@ struct control_block {
   }
 };
 
-/// The manager's end of the link: cuts it when the manager ends, and frees it where nothing is held any more.
+/// The manager's end of the control block: sets `engine` to null when the manager ends, and frees the block where no
+/// pin is left.
 ///
 ///     manager_link<Engine> link{engine};
 ///     const holder<Engine, access_token> held{link.get(), take};
@@ -56,7 +57,7 @@ class manager_link {
   control_block<Engine>* link_;
 };
 
-/// A share in something that an engine handed out; given back when it ends. Move-only.
+/// Owns a pin or a lease of an engine, and releases it at its end. Move-only.
 ///
 /// @tparam Token   what was handed out; `engine.release(access_token)` returns it
 template <class Engine, class Token>
@@ -84,7 +85,7 @@ class holder {
     if (link_ != nullptr) give_back(link_);
   }
 
-  /// Gives it back before its time; the second time does nothing. Never throws.
+  /// Releases the pin or lease early; a second call does nothing. Never throws.
   void release() noexcept
   {
     if (link_ != nullptr) give_back(std::exchange(link_, nullptr));
@@ -93,7 +94,7 @@ class holder {
   [[nodiscard]] bool is_live() const noexcept { return link_ != nullptr && link_->engine != nullptr; }
 
  protected:
-  /// @throws usage_error   it was released or moved from, or its manager is gone
+  /// @throws usage_error   released, moved from, or its manager is gone
   [[nodiscard]] const Token& held() const
   {
     if (!is_live()) [[unlikely]]
@@ -128,8 +129,8 @@ class holder {
 ///
 /// An iteration ends with its scope, or by `end()`, which may throw. If an exception ends it, its record stays as it
 /// was. An iteration of several micro-batches names each of them by `pass`. If one is missing, `end()` throws; after
-/// the end of a scope, the next iteration or optimizer step does. The record stays as it was then, too. Move-only: one
-/// that was moved from is over.
+/// the end of a scope, the next iteration or optimizer step throws. The record is unchanged in this case too.
+/// Move-only: an iteration that was moved from is over.
 /// @code
 /// auto it = m.iteration("train", 2);
 /// for (std::uint32_t batch = 0; batch < 2; ++batch) {
@@ -190,7 +191,7 @@ class iteration {
 
   /// @throws usage_error   it is over, or was moved from
   void expect_open() const { expects(is_open(), "a pass was named after its iteration had ended"); }
-  /// It was begun by the manager that made this tensor.
+  /// The manager that made this tensor began this iteration.
   [[nodiscard]] bool is_of(tensor_handle wanted) const noexcept
   {
     return link_ != nullptr && wanted.owner == link_->owner();

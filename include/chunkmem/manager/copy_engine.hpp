@@ -24,7 +24,7 @@
 
 namespace chunkmem::inline v0 {
 
-/// Tells a check policy about pins, frames and gradients: this part knows which bytes belong to which tensor.
+/// Notifies a check policy of pins, frames and gradients: this class knows which bytes belong to which tensor.
 ///
 ///     checked_bytes<checks::full, true> watch;
 ///     watch.reset(tensors);
@@ -32,7 +32,7 @@ namespace chunkmem::inline v0 {
 ///     watch.released(slot, data, access::read);
 ///
 /// Every call is empty where the policy is off. Where the calling thread cannot read the device, only calls and
-/// gradients are looked at. Cost: that of the policy; O(slots) where a chunk leaves.
+/// gradients are checked. Cost: that of the policy; O(slots) where a chunk leaves.
 /// @tparam SeesBytes   the calling thread can read all tiers
 template <check_policy Checks, bool SeesBytes>
 class checked_bytes {
@@ -60,7 +60,7 @@ class checked_bytes {
   {
     if constexpr (sees_bytes) part_.released(event_of(slot, data, how));
   }
-  /// Its bytes were not touched since its last pin ended, or it is noted that they were.
+  /// Checks that the bytes of the slot were not written since its last pin ended.
   void compare(slot_id slot, std::byte* data) noexcept
   {
     if constexpr (sees_bytes) part_.compare(event_of(slot, data, access::read));
@@ -72,7 +72,7 @@ class checked_bytes {
     else
       return false;
   }
-  /// The same of all tensors in a chunk, which is about to leave. O(slots).
+  /// As `compare`, for all tensors in a chunk that is about to leave. O(slots).
   void compare_chunk(chunk_id chunk, std::byte* begin) noexcept
   {
     if constexpr (sees_bytes) {
@@ -83,7 +83,7 @@ class checked_bytes {
     }
   }
 
-  /// The bytes of a slot are dead, unless its weight has taken them back. @return   whether they are
+  /// The bytes of a slot are dead, unless its weight has taken them back. @return   they are dead
   bool dropped(slot_id slot) noexcept
   {
     if constexpr (!is_on) return false;
@@ -129,7 +129,8 @@ class checked_bytes {
   const registry* tensors_ = nullptr;
 };
 
-/// Carries out what a chunk_cache decides: starts copies, orders them after other uses of the frames, tells a trace.
+/// Carries out the decisions of a chunk_cache: starts copies, orders them after other uses of the frames, writes to a
+/// trace.
 ///
 /// The hazards of a chunk's frames are kept at its first frame. When a chunk is placed, the hazards of all its frames
 /// are merged there; when it leaves, they are spread again. So no use of any frame is forgotten.
@@ -146,7 +147,7 @@ class copy_engine {
   using watch_type = checked_bytes<Checks, Backend::host_addressable && has_bytes<Backend>()>;
   static constexpr bool gathers = gathering_mover<Mover, Backend>;
 
-  /// @param health   hears of every error of the backend
+  /// @param health   is notified of every error of the backend
   copy_engine(Backend& backend, device_health& health, Mover mover, Sink sink)
       : backend_{&backend},
         health_{&health},
@@ -180,7 +181,8 @@ class copy_engine {
     places_ = &places;
   }
 
-  /// These checks hear of frames that come and go and of copies, and outlive this. @pre nothing was moved
+  /// Notifies these checks of copies and of frames that are taken or freed. The checks outlive this object. @pre
+  /// nothing was moved
   void tell(watch_type& checks) noexcept { watch_ = &checks; }
 
   [[nodiscard]] std::byte* address(tier where, frame_id frame) const noexcept
@@ -199,8 +201,8 @@ class copy_engine {
   [[nodiscard]] const hazard_tracker<Backend>& tracker() const noexcept { return tracker_; }
   [[nodiscard]] const Sink& sink() const noexcept { return sink_; }
   /// Later work of `stream` follows the uses of a frame by the agents in `mask`. Where ranks share chunks, the calling
-  /// thread goes on only if their work so far has succeeded: what it follows may depend on that.
-  /// @throws comm_error   it failed, and each later try throws that too; device_error
+  /// thread continues only if their work so far has succeeded: the uses may depend on that work. @throws comm_error
+  /// the work of ranks failed, and each later call throws that too; device_error
   void follow(agent stream, frame_hazards& frame, std::uint8_t mask, wait_cause cause)
   {
     if constexpr (gathers)
@@ -240,7 +242,7 @@ class copy_engine {
     if ((begin + size - 1) / frame_ > last) visit(all[last]);
   }
 
-  /// Compute did all this in one go, and may have touched everything. O(frames).
+  /// The agent compute did all of this as one graph, and may have touched all frames. O(frames).
   void replayed(const report& moved)
   {
     for (const tier where : all_tiers)
@@ -299,7 +301,7 @@ class copy_engine {
 
   // Collectives.
 
-  /// Brings this rank's share of a chunk from where it is valid, then all others', to these frames.
+  /// Brings this rank's share of a chunk from its valid copy, then the shares of all other ranks, to these frames.
   void make_whole(chunk_id id, frame_id first)
   {
     if constexpr (gathers) {
@@ -338,7 +340,7 @@ class copy_engine {
   }
 
  private:
-  /// Bytes that an agent goes over; with checks it is done when this ends.
+  /// Bytes that an agent reads or writes; with checks, the agent is done when this object ends.
   class lent_bytes {
    public:
     lent_bytes(copy_engine& copies, agent stream, std::byte* first, std::byte* second, std::uint64_t size) noexcept

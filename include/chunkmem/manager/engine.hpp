@@ -30,7 +30,7 @@
 
 namespace chunkmem::inline v0 {
 
-/// What an acquire gives: an address that stays good until it is released.
+/// The result of an acquire: an address that is valid until its release.
 ///
 ///     const access_token held = engine.acquire(slot, entry_kind::read, agent::host);
 ///     engine.release(held);
@@ -41,10 +41,10 @@ struct access_token {
   std::uint32_t serial = 0;
   entry_kind kind = entry_kind::read;
   agent stream = agent::host;
-  bool is_special = false;  ///< on the host, for a stream, or of a rehearsal: its release is more than a count
+  bool is_special = false;  ///< on the host, for a stream, or of a rehearsal: its release does more than count
 };
 
-/// Bytes for a while.
+/// The result of a lease: scratch bytes until its release.
 ///
 ///     const lease_token held = engine.lease(tier::device, 4'096, agent::host);
 ///     engine.release(held);
@@ -58,16 +58,16 @@ struct lease_token {
   agent stream = agent::host;
 };
 
-/// The parts that run a model, and the way of an access through them: acquire, release, lease and drop, for slots.
+/// The parts that run a model, and the path of an access through them: acquire, release, lease and drop, for slots.
 ///
 ///     const access_token held = engine.acquire(slot, entry_kind::read, agent::host);
 ///     engine.release(held);
 ///
-/// The parts know each other only as far as their constructors say; what needs several of them is a function here. An
-/// access asks the states, steps in the schedule, brings the chunk with the copy engine, and commits.
-/// A resident access that follows its record is the hot path: no lock, no allocation, no search. All that is not on it
-/// is a call in the last place, so that it saves no registers; errors leave through those calls alone, and are told
-/// details. Cost of the hot path: see `engine.acquire_release_instructions`.
+/// A part knows only the parts that its constructor takes; functions that need several parts are here. An access checks
+/// the state, steps in the schedule, brings the chunk with the copy engine, and commits. A resident access that follows
+/// its record is the hot path: no lock, no allocation, no search. Slow paths are tail calls, so that the fast path
+/// spills no registers. Only they throw, and their errors get details. Cost of the hot path: see
+/// `engine.acquire_release_instructions`.
 template <stream_backend Backend, tensor_rules Rules, eviction_policy Eviction, transfer_policy Transfer,
           chunk_mover<Backend> Mover, trace_sink Sink, check_policy Checks = checks::none>
 class engine {
@@ -112,7 +112,7 @@ class engine {
   [[nodiscard]] const model_gradients& gradients() const noexcept { return gradients_; }
   [[nodiscard]] gathered_chunks& gathered() noexcept { return gathered_; }
   [[nodiscard]] const gathered_chunks& gathered() const noexcept { return gathered_; }
-  /// Waits of this agent are no stalls of the step, see hazard_tracker.
+  /// Waits of this agent do not count as stalls of the step; see hazard_tracker.
   void add_side_agent(agent stream) noexcept { copies_.tracker().add_side_agent(stream); }
   [[nodiscard]] model_frames frames() const noexcept { return {tensors_, gathered_, options_.chunk_bytes}; }
   [[nodiscard]] pending_updates& pending() noexcept { return pending_; }
@@ -131,9 +131,9 @@ class engine {
   [[nodiscard]] rehearsal_scratch& scratch() noexcept { return scratch_; }
   [[nodiscard]] external_memory_monitor& external_memory() noexcept { return external_memory_; }
   [[nodiscard]] const external_memory_monitor& external_memory() const noexcept { return external_memory_; }
-  /// Hears of every error that leaves the engine.
+  /// Adds details to every error that leaves the engine.
   [[nodiscard]] error_annotator& annotator() noexcept { return annotator_; }
-  /// Who looks for mistakes of the caller.
+  /// The check policy's part, which looks for mistakes of the caller.
   [[nodiscard]] auto& checks() noexcept { return watch_.part(); }
   [[nodiscard]] const Sink& sink() const noexcept { return copies_.sink(); }
 
@@ -161,7 +161,7 @@ class engine {
       copies_.set_used(each.chunk, std::max(copies_.used(each.chunk), end));
     }
   }
-  /// A number of the sizes that `resize` gave: the same for the same sizes. Cost: O(slots).
+  /// A hash of the sizes that `resize` gave. Cost: O(slots).
   [[nodiscard]] std::uint64_t sizes() const noexcept
   {
     std::uint64_t sum = 0;
@@ -184,7 +184,7 @@ class engine {
   // Iterations.
 
   /// Starts an iteration. Guarantee: basic, no iteration has begun.
-  /// @throws usage_error   one is running; out_of_memory, device_error
+  /// @throws usage_error   an iteration is running; out_of_memory, device_error
   void begin_iteration(std::string_view name)
   {
     ensure_arenas();
@@ -203,8 +203,8 @@ class engine {
     expect_record_fits(record, tensors_);
     schedule_.adopt(name, begins_with_updates(record), record);
   }
-  /// What another run solved for them. Gradients go where the records want them and what waits is updated, as at the
-  /// beginning of an iteration.
+  /// Iterations of this name follow a plan that another run solved. Gradients go to the places that the records name,
+  /// and pending updates run, as at the beginning of an iteration.
   /// @throws config_error, usage_error   as schedule::use_plan, or inside an iteration; out_of_memory
   void use_plan(const transfer::iteration_plan& given, std::string_view name)
   {
@@ -214,7 +214,7 @@ class engine {
     schedule_.use_plan(given, name);
   }
 
-  /// Gradients go to where the records say that they may lie. @pre outside of iterations
+  /// Gradients go to the places that the records allow. @pre outside of iterations
   void settle_gradients()
   {
     if (pending_.any() && gradients_.places().is_wanting()) pending_.finish();  // gradients that wait cannot move
@@ -249,13 +249,13 @@ class engine {
 
   // Steps that are replayed as a graph; see captured_step.
 
-  /// All that is not pinned leaves the device, as far as the host has room. @throws device_error   some may have left
+  /// All chunks without pins leave the device, as far as the host has room. @throws device_error   some may have left
   void clear_device()
   {
     schedule_.disturb();
     chunks_.evict_all(copies_);
   }
-  /// Brings things back to where they lay, as far as nothing has to be loaded. @param clears   onto a cleared device
+  /// Restores the places of `before`, as far as no chunk has to be loaded. @param clears   onto a cleared device
   void return_to(const chunk_table& before, bool clears)
   {
     if (clears) clear_device();
@@ -288,12 +288,12 @@ class engine {
     copies_.make_whole(position, chunks_[position].first_frame[tier::device]);
   }
 
-  /// @throws comm_error   the work of ranks is known to have failed, on which bytes of a stream may depend
+  /// @throws comm_error   work of ranks has failed, and bytes of a stream may depend on it
   void check_ranks() { copies_.check_ranks(); }
 
   // Accesses.
 
-  /// For the calling thread: a function for each kind of access, so that the hot path has nothing to ask.
+  /// For the calling thread: a function for each kind of access, so that the hot path has no branch on the kind.
   /// @throws out_of_memory, usage_error, device_error; state unchanged, except that evicted chunks stay evicted
   template <entry_kind Kind>
   access_token acquire_as(slot_id id)
@@ -318,7 +318,7 @@ class engine {
     else
       return watched(id, [&] { return acquire_slowly(id, kind, stream); });
   }
-  /// For reading, beside the accesses of the trainer: no record has this pin, also inside an iteration.
+  /// For reading, outside of the record: no record has this pin, also inside an iteration.
   access_token acquire_beside(slot_id id, memory_location place, agent stream)
   {
     const auto take = [&] { return acquire_slowly(id, kind_of(access::read, place), stream, false); };
@@ -360,7 +360,8 @@ class engine {
     copies_.note(trace_event_kind::lease_end, held.where, held.size);
   }
 
-  /// The bytes of a slot are dead. Without bytes it is an entry of the record and no more, where the rules allow that.
+  /// The bytes of a slot are dead. For a slot without bytes, this only adds an entry to the record, where the rules
+  /// allow it.
   /// @throws usage_error   it is pinned; device_error, out_of_memory from planned copies
   [[gnu::noinline]] void drop(slot_id id)
   try {
@@ -384,19 +385,19 @@ class engine {
 
   // For checks.
 
-  /// The holder of a gradient knows how it is to be written.
+  /// The holder of a gradient has called `beta()`.
   void beta_was_read(const access_token& held) noexcept
   {
     if constexpr (watch_type::is_on)
       if (has_content(held)) watch_.part().beta_read(index_of(tensors_.value_of(held.slot)));
   }
-  /// A pin on it was given out. @param has_beta   the holder can ask how it is to be written
+  /// A pin on a gradient was given out. @param has_beta   the pin has a `beta()`
   void gradient_opened(slot_id value_slot, const access_token& held, bool first, bool has_beta)
   {
     if constexpr (watch_type::is_on)
       if (has_content(held)) watch_.gradient_opened(value_slot, held.data, first, has_beta);
   }
-  /// @throws usage_error   the gradient was not written whole, or its holder did not ask how
+  /// @throws usage_error   the gradient was not written whole, or its holder did not call `beta()`
   void expect_written(slot_id value_slot, std::string_view before)
   {
     if constexpr (watch_type::is_on) {
@@ -405,7 +406,7 @@ class engine {
       watch_.expect_written(value_slot, copy_of(id), before);
     }
   }
-  /// Looks at all bytes that nobody holds. @throws usage_error   what was noted so far
+  /// Checks all bytes without a pin. @throws usage_error   the mistakes noted so far
   void verify()
   {
     if constexpr (watch_type::is_on) {
@@ -413,8 +414,8 @@ class engine {
       watch_.part().expect_no_mistake();
     }
   }
-  /// A valid copy of a slot's bytes where it lies now; none where it was not written. The calling thread follows those
-  /// that wrote it.
+  /// A valid copy of a slot's bytes where it lies now; none where it was not written. The calling thread waits for the
+  /// agents that wrote it.
   [[nodiscard]] std::span<const std::byte> bytes_now(slot_id id)
   {
     const slot& slot_state = tensors_[id];
@@ -432,8 +433,8 @@ class engine {
  private:
   using watch_type = typename copies_type::watch_type;
 
-  /// Masters belong to the newest weights, whatever list has these. So no weight may be left that a master is made from
-  /// later, and no weight that is made from its master again.
+  /// Masters belong to the newest weights, in whichever list these are. So every weight must have its master already,
+  /// and no weight may wait to be made again from its master.
   void expect_masters_stay_true(list_id left, list_id right) const
   {
     expects(left != gradient_list && right != gradient_list,
@@ -474,7 +475,7 @@ class engine {
     ready_ = true;
   }
 
-  /// Where the record does not say so: its first use of a gradient is not one that makes it, so it was there before the
+  /// For a record that does not say so: its first use of a gradient reads it, so the gradient existed before the
   /// iteration.
   [[nodiscard]] bool begins_with_updates(const access_record& record) const noexcept
   {
@@ -566,7 +567,7 @@ class engine {
     copies_.tracker().stamp(held.stream, frame, writes(access_of(held.kind)));
   }
 
-  /// What acquire may meet: a first use, a miss, the host, the log, a divergence, a mistake.
+  /// The slow cases of acquire: a first use, a miss, the host, recording, a divergence, a mistake.
   /// @param is_recorded   false: as acquire_beside
   [[gnu::noinline, gnu::cold]] access_token acquire_slowly(slot_id id, entry_kind kind, agent stream,
                                                            bool is_recorded = true)
@@ -576,10 +577,10 @@ class engine {
     ensure_arenas();
     slot& slot_state = tensors_[id];
     const bool fresh = slot_state.state == tensor_state::free;
-    const entry_kind asked = kind;  // the record has what was called: the same calls are one record
+    const entry_kind asked = kind;  // the record has the kind of the call: equal calls make equal records
     if (fresh) kind = first_use(kind);
     if (slot_state.state == tensor_state::gradient)
-      gradients_.places().keep_apart(id);  // allowed when it is tried again
+      gradients_.places().keep_apart(id);  // allowed from the next iteration on
     states::expect(tensors_, id, states::event_of_access(slot_state, kind));
     refuse_conflicts(slot_state, id, kind);
     const bool planned = is_recorded && schedule_.step_to(id, asked, 0);
@@ -621,7 +622,7 @@ class engine {
     return {data, id, rehearsal_.acquire(id, kind), rehearsal_.serial(), kind, stream, true};
   }
 
-  /// The agent follows whoever still works on the bytes; a list that starts at zero is filled.
+  /// The agent waits for all agents that still work on the bytes; a list that starts at zero is filled.
   std::byte* make_ready(const slot& slot_state, entry_kind kind, agent stream, bool zero)
   {
     const chunk& parent = chunks_[slot_state.chunk];
@@ -660,7 +661,7 @@ class engine {
     tensors_.expects_of(id, device || parent.pins[tier::host] < UINT16_MAX,
                         "its chunk has 65535 pins on the host (release some)");
     tensors_.expects_of(id, !(device && writing && parent.is_gathered()),
-                        "a tensor that is gathered was written on the device: it is made of shares, so write those");
+                        "a gathered tensor was written on the device: it is made from shards, so write the shards");
     const bool clash = device ? parent.writers > 0 || (writing && parent.pins[tier::host] > 0)
                               : parent.pins[tier::device] > 0 && (writing || !parent.is_valid(tier::host));
     if (!clash) return;
@@ -677,7 +678,7 @@ class engine {
 
   // With checks.
 
-  /// Looks at the bytes before something moves, and begins the pin for them.
+  /// Checks the bytes before a chunk moves, and begins the pin for the check policy.
   template <class Take>
   access_token watched(slot_id id, Take take)
   {
@@ -705,7 +706,7 @@ class engine {
     return it.data != nullptr && it.data != &gathered_host_copy_ && !rehearsal_.made(it.serial);
   }
 
-  /// What nobody holds, wherever there is a valid copy, is what it was.
+  /// Checks that the bytes of a slot without pins are unchanged, in a tier that has a valid copy.
   void compare(slot_id id) noexcept
   {
     if (rehearsal_.is_running() || !watch_.is_watched(id)) return;
@@ -752,9 +753,9 @@ class engine {
   external_memory_monitor external_memory_;
   error_annotator annotator_;
   watch_type watch_;
-  std::byte gathered_host_copy_{};  // what a pin on the host of a gathered chunk points to: there is nothing to read
+  std::byte gathered_host_copy_{};  // a pin on the host of a gathered chunk points here: it has no bytes to read
   bool ready_ = false;
-  arena_set<Backend> arenas_;  // the last: its end waits for the agents, which use all others
+  arena_set<Backend> arenas_;  // the last member: its destructor waits for the agents, which use all others
 };
 
 // Outside of the class for compiled_manager.hpp, as in basic_manager.hpp.

@@ -14,7 +14,7 @@
 
 namespace chunkmem::inline v0 {
 
-/// Tensors that are made whole from the shares of all ranks, and the parts that this rank keeps.
+/// Tensors that are gathered from the shards of all ranks, and the parts that this rank keeps.
 ///
 /// `add(whole, label, keeps)`, `derive(whole, share, begin)` and `add_summed(gradients)` declare, before anything is
 /// allocated. Each whole tensor fills a chunk of its own. Afterwards `shares()` tells the copy engine what to gather.
@@ -22,12 +22,12 @@ class gathered_chunks {
  public:
   /// The chunk of `whole` is made from shares of all ranks each time it is loaded.
   /// @param label   of it, the same on every rank
-  /// @param keeps   it is loaded as others are, and gathered only where the owner asks for it
+  /// @param keeps   the chunk is loaded as others are, and gathered only by `gather_now`
   /// @pre nothing is allocated; a mover that gathers; `whole` fills its chunk
   void add(tensor_id whole, std::uint32_t label, bool keeps) { gathered_.push_back({whole, label, keeps}); }
-  /// A part of this rank's share of it. @param begin   of the part in `whole` [bytes]   @param from   the list that has
-  ///   the share. Where a share in several lists makes several tensors, they are derived one behind the other, and have
-  ///   no other share
+  /// A part of this rank's share of a whole tensor. @param begin   of the part in `whole` [bytes]   @param from   the
+  ///   list that has the share. Where a share in several lists makes several tensors, they are derived one after the
+  ///   other, and have no other share
   void derive(tensor_id whole, tensor_id share, std::uint64_t begin, list_id from = value_list)
   {
     parts_.push_back({whole, share, begin, from});
@@ -46,7 +46,7 @@ class gathered_chunks {
     for (const gathered_tensor& it : gathered_)
       if (!it.keeps) visit(tensors.chunk_of(it.whole));
   }
-  /// Calls `visit(chunk)` for each chunk that is gathered where the owner asks for it. @pre `tensors` is sealed
+  /// Calls `visit(chunk)` for each chunk that only `gather_now` gathers. @pre `tensors` is sealed
   template <class Visit>
   void for_each_kept(const registry& tensors, Visit visit) const
   {
@@ -74,7 +74,7 @@ class gathered_chunks {
     }
   }
   /// Calls `visit(a, b)` for the slots of each two whole tensors that are made of the same shares in these lists.
-  /// They exchange their bytes when the lists do. @pre `tensors` is sealed
+  /// They exchange their bytes when the lists exchange theirs. @pre `tensors` is sealed
   template <class Visit>
   void for_each_pair(const registry& tensors, list_id left, list_id right, Visit visit) const
   {
@@ -127,9 +127,9 @@ class gathered_chunks {
   sequence<tensor_id> summed_;
 };
 
-/// What a sharded model does with a manager, beside accesses: `m.gathered()`. A view of the manager.
+/// The interface of a manager for sharded models: `m.gathered()`. A view of the manager.
 ///
-/// `tensors()` declares tensors that are made whole from the shares of all ranks, and those that all ranks add up;
+/// `tensors()` declares tensors that are gathered from the shares of all ranks, and tensors that all ranks add up;
 /// `gather_now` and `sum` are the collectives on their chunks. Every rank calls them in the same order.
 template <class Engine>
 class gathered_access {
@@ -138,30 +138,32 @@ class gathered_access {
 
   /// The tensors, to be declared. @pre nothing is placed yet
   [[nodiscard]] gathered_chunks& tensors() noexcept { return engine_->gathered(); }
-  /// An agent that adds gradients up beside the passes: its waits are no stalls of the step.
+  /// An agent that reduces gradients while the passes run: its waits are no stalls of the step.
   void add_side_agent(agent stream) noexcept { engine_->add_side_agent(stream); }
-  /// The share has a master that was made from it. @pre everything is placed
+  /// The share has a master. @pre everything is placed
   [[nodiscard]] bool has_master(tensor_id share) const noexcept
   {
     const registry& tensors = engine_->tensors();
     const slot_id master = tensors.master_of(tensors.value_slot(share));
     return master != slot_id::none && tensors[master].state != tensor_state::free;
   }
-  /// A tensor was to be gathered from this share, whose gradient has taken its bytes: from the next iteration on the
-  /// gradient has bytes of its own.
+  /// A tensor cannot be gathered from this share, since its gradient has taken its bytes. From the next iteration on,
+  /// the gradient has bytes of its own.
   void keep_apart(tensor_id share) noexcept
   {
     engine_->gradients().places().keep_apart(engine_->tensors().value_slot(share));
   }
-  /// Makes a kept tensor whole from what ranks have in their shares now. In a rehearsal nothing happens.
+  /// Gathers a kept tensor from the present shares of all ranks. In a rehearsal nothing happens.
   /// @pre a pin of a write keeps it on the device
-  /// @throws out_of_memory, device_error, comm_error   what it holds is undefined until it is called again
+  /// @throws out_of_memory, device_error, comm_error   the bytes of the tensor are undefined until the next call
+  ///   succeeds
   void gather_now(tensor_id whole)
   {
     if (!is_rehearsing()) engine_->gather_over_ranks(engine_->tensors().value_slot(whole));
   }
-  /// Adds what all ranks have in the chunk of this tensor; its share becomes the sum. In a rehearsal nothing happens.
-  /// @pre a pin keeps it on the device, and nobody works on it but agents whose pins have ended
+  /// Adds the bytes of all ranks in the chunk of this tensor; this rank's share becomes the sum. In a rehearsal nothing
+  /// happens.
+  /// @pre a pin keeps it on the device, and only agents whose pins have ended work on it
   void sum(tensor_id whole, std::uint32_t label, collective::sum how)
   {
     if (!is_rehearsing()) engine_->sum_over_ranks(engine_->tensors().value_slot(whole), label, how);

@@ -17,12 +17,12 @@
 
 namespace chunkmem::inline v0 {
 
-/// Tells a watcher before a weight or a state changes on the host, and while an update runs there. A save that takes
-/// bytes from where they lie is one.
+/// Notifies a watcher before a weight or a state changes on the host, and while an update runs there. A save that reads
+/// bytes in place is such a watcher.
 ///
 /// `begin(before, during, who)` registers the watcher. `tell(chunk)` is called before each change, and an update holds
-/// `updating()` as long as it runs. `end(who)` takes the watcher away. Cost: one test for a change or an update that
-/// nobody watches.
+/// `updating()` as long as it runs. `end(who)` removes the watcher. Cost: one test for a change or an update without a
+/// watcher.
 class change_watch {
  public:
   /// @param chunk   a tensor in it changes; none: all may change
@@ -49,17 +49,16 @@ class change_watch {
     change_watch* told_;
   };
 
-  /// @throws usage_error   somebody watches already
+  /// @throws usage_error   there is a watcher already
   void begin(call before, update_call during, void* context)
   {
-    expects(
-        before_ == nullptr,
-        "two saves cannot take bytes of one manager from where they lie (wait for the first, or call its detach())");
+    expects(before_ == nullptr,
+            "two saves cannot read bytes of one manager in place (wait for the first, or call its detach())");
     before_ = before;
     updating_ = during;
     who_ = context;
   }
-  /// Does nothing where another one watches.
+  /// Does nothing where the watcher is another one.
   void end(const void* context) noexcept
   {
     if (who_ == context) before_ = nullptr, updating_ = nullptr, who_ = nullptr;
@@ -77,39 +76,39 @@ class change_watch {
   void* who_ = nullptr;
 };
 
-/// The gradients of a model and the masters of its 16-bit weights, with the watch of what changes on the host.
+/// The gradients of a model and the masters of its 16-bit weights, with the watcher of changes on the host.
 ///
 /// `expect(slot)` then `open(slot)` for each gradient pin; `consume(slot)` when the update is done or the gradient is
 /// dropped. A weight whose bytes its gradient took is made again from its master where no update overwrote it.
 ///
 /// A master is made from its weight before the first iteration, and again where the weight was written between
-/// iterations: `begin(iteration)` does it. `expect_writable` before and `note_written` after a trainer writes a weight
-/// tell it. Cost: O(parameters) at the begin of an iteration after a write; else one test.
+/// iterations: `begin(iteration)` makes it. Call `expect_writable` before and `note_written` after a trainer writes a
+/// weight. Cost: O(parameters) at the begin of an iteration after a write; else one test.
 /// @tparam Builder   model_builder: where a parameter is updated
 template <class Engine, class Builder>
 class gradient_store {
  public:
   using states = typename Engine::states;
 
-  /// All of them outlive this. @param link   of the pins that it takes
+  /// All arguments outlive this object. @param link   for the pins that it takes
   gradient_store(Engine& engine, Builder& builder, control_block<Engine>& link) noexcept
       : engine_{&engine}, builder_{&builder}, link_{&link}
   {
   }
   gradient_store(const gradient_store&) = delete;
 
-  /// Told before weights or states change on the host: by an update, a write there, or a load. Told of updates there.
+  /// Notified before weights or states change on the host, by an update, a write or a load, and of updates there.
   [[nodiscard]] change_watch& changes() noexcept { return changes_; }
 
   // Gradients.
 
-  /// A gradient may be asked for. @param pins   on the weight that may be there
+  /// A gradient may be requested. @param pins   most pins that may hold the weight
   /// @throws usage_error   another element type, after gradient_done, an update is half done, or the gradient has
   ///   to take the bytes of a weight that is pinned or has no master
   template <element Element>
   void expect(slot_id value_slot, std::uint32_t pins)
   {
-    engine_->pending().finish();  // gradients of two steps do not meet
+    engine_->pending().finish();  // gradients of two steps are never there at once
     const registry& tensors = engine_->tensors();
     if (const dtype own = tensors.gradient_type(value_slot); own != dtype_of<Element>) [[unlikely]]
       throw usage_error{error_text{} << "chunkmem: " << tensors.label(value_slot)
@@ -122,14 +121,14 @@ class gradient_store {
       engine_->expect_written(value_slot, "a gradient was opened again");
     if (state_in(tensors.gradient_of(value_slot)) == tensor_state::free) expect_place(value_slot, pins);
   }
-  /// It has no bytes yet: nobody wrote it in this step.
+  /// The gradient has no bytes yet: it was not written in this step.
   [[nodiscard]] bool is_fresh(slot_id value_slot) const noexcept
   {
     return state_in(engine_->tensors().gradient_of(value_slot)) == tensor_state::free;
   }
 
   /// A pin on the gradient of this weight, which may take the weight's bytes. @pre expect
-  /// @param has_beta   its holder can ask whether to add
+  /// @param has_beta   the pin has a `beta()`
   [[nodiscard]] access_token open(slot_id value_slot, entry_kind kind, agent stream, bool has_beta)
   {
     const bool first = is_fresh(value_slot);
@@ -140,7 +139,7 @@ class gradient_store {
     engine_->gradient_opened(value_slot, result, first, has_beta);
     return result;
   }
-  /// The same between backward and step: norms that were taken are not its norms any more.
+  /// As `open`, between backward and step: norms taken before are out of date.
   [[nodiscard]] access_token open_again(slot_id value_slot, entry_kind kind, agent stream)
   {
     engine_->pending().finish();
@@ -149,8 +148,8 @@ class gradient_store {
     return open(value_slot, kind, stream, false);
   }
 
-  /// A weight is overwritten although its gradient has its bytes: what the update does, element by element.
-  /// Guarantee: strong, as acquire.
+  /// Overwrites a weight whose bytes its gradient has taken: the update does so, element by element. Guarantee: strong,
+  /// as acquire.
   [[nodiscard]] access_token acquire_over(slot_id value_slot, entry_kind kind, agent stream)
   {
     engine_->pending().catch_up(value_slot);
@@ -165,7 +164,7 @@ class gradient_store {
     }
   }
 
-  /// The gradient is used up, or its parameter is passed over.
+  /// The gradient was used, or its parameter is skipped.
   /// @throws out_of_memory, device_error   the weight stays unreadable; call again
   void consume(slot_id value_slot)
   {
@@ -177,13 +176,13 @@ class gradient_store {
   }
   /// With checks: in which micro-batches of its iteration a gradient was opened.
   [[nodiscard]] checks::micro_batch_watch& micro_batches() noexcept { return micro_batches_; }
-  /// Those of all parameters. @throws as consume; device_error
+  /// Consumes the gradients of all parameters. @throws as consume; device_error
   void consume_all()
   {
     engine_->health().expect_alive();
     for (const slot_id each : ids<slot_id>(engine_->tensors().parameters())) consume(each);
   }
-  /// All gradients go, and with them a step that was begun. @pre no parameter has its update
+  /// Drops all gradients and a step that was begun. @pre no parameter has its update
   void forget_step()
   {
     engine_->gradients().forget_measure_of_all();
@@ -200,8 +199,8 @@ class gradient_store {
 
   // Masters.
 
-  /// Begins an iteration by `begin()`, before which weights that were written since have their masters again. Where the
-  /// iteration is refused, they have none, as before: masters would take room that cannot be had back.
+  /// Makes the masters of weights that were written since the last iteration, then begins the iteration by `begin()`.
+  /// Where the iteration is refused, these masters are dropped again: they would keep their room.
   /// @throws usage_error   a pin holds a weight whose master is to be made; out_of_memory, device_error; and as `begin`
   template <class Begin>
   void begin(Begin begin)
@@ -220,13 +219,13 @@ class gradient_store {
     wants_masters_ = false;
   }
 
-  /// A trainer is about to write a weight. @throws usage_error   inside an iteration, where its master would not hear
-  /// of it
+  /// A trainer is about to write a weight. @throws usage_error   inside an iteration, where its master would be out of
+  /// date
   void expect_writable(slot_id slot)
   {
     const registry& tensors = engine_->tensors();
     if (tensors.is_value_of_parameter(slot)) {
-      engine_->pending().catch_up_to_write(slot);  // first: a save takes the weight's bytes behind its update
+      engine_->pending().catch_up_to_write(slot);  // first: a save copies the weight's bytes after its update
       tell_of_change(slot);
     }
     const slot_id master = tensors.master_of(slot);
@@ -239,7 +238,7 @@ class gradient_store {
     tensors.expects_of(slot, tensors[master].pins == 0,
                        "a weight cannot be written while its master is pinned: release it first");
   }
-  /// It did: the master is not that of this weight any more.
+  /// A trainer wrote the weight: its master is out of date.
   void note_written(slot_id slot)
   {
     const slot_id master = engine_->tensors().master_of(slot);
@@ -247,7 +246,7 @@ class gradient_store {
     if (state_in(master) != tensor_state::free && !engine_->schedule().is_inside()) engine_->drop(master);
     wants_masters_ = true;
   }
-  /// A save that takes bytes from where they lie hears before one changes. In a rehearsal nothing changes.
+  /// A save that reads bytes in place is notified before one changes. In a rehearsal nothing changes.
   void tell_of_change(slot_id slot) noexcept
   {
     if (!is_rehearsing()) changes_.tell(engine_->tensors().chunk_of(slot));
@@ -275,12 +274,13 @@ class gradient_store {
   {
     if (!takes_place(value_slot)) return;
     const registry& tensors = engine_->tensors();
-    tensors.expects_of(value_slot, tensors[value_slot].pins <= pins,
-                       "a gradient in place was asked for while another pin holds the weight: release it before, or "
-                       "take gradient::separate");
+    tensors.expects_of(
+        value_slot, tensors[value_slot].pins <= pins,
+        "a gradient in place was requested while another pin holds the weight: release that pin first, or "
+        "use gradient::separate");
     tensors.expects_of(value_slot, state_in(value_slot) != tensor_state::gradient,
-                       "a gradient in place of a weight that is still to be made again from its master: call "
-                       "drop_gradient again before");
+                       "a gradient in place of a weight that must first be made again from its master: call "
+                       "drop_gradient again first");
     tensors.expects_of(
         value_slot,
         state_in(value_slot) != tensor_state::free && state_in(tensors.master_of(value_slot)) != tensor_state::free,
@@ -316,7 +316,7 @@ class gradient_store {
     for (; !made_.empty(); made_.pop_back()) {
       try {
         if (state_in(made_.back()) != tensor_state::free) engine_->drop(made_.back());
-      } catch (...) {  // the device is lost, and with it everything
+      } catch (...) {  // the device is lost, and all bytes with it
       }
     }
   }
@@ -327,7 +327,7 @@ class gradient_store {
     const slot_id master = tensors.master_of(value_slot);
     if (master == slot_id::none || state_in(master) != tensor_state::free || state_in(value_slot) == tensor_state::free)
       return;
-    tell_of_change(value_slot);  // a save that takes the weight's bytes from where they lie has a pin on it
+    tell_of_change(value_slot);  // a save that reads the weight's bytes in place has a pin on it
     tell_of_change(master);
     tensors.expects_of(value_slot, tensors[value_slot].pins == 0,
                        "a weight is pinned while its master is made: release pins of weights that were written before "

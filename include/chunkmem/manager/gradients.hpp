@@ -17,13 +17,13 @@
 #include <string_view>
 #include <utility>
 
-// Parts of a manager that know its gradients: micro_batch_ledger, update_order and gradient_places, and
-// model_gradients, which has them.
+// The parts of a manager for its gradients: micro_batch_ledger, update_order and gradient_places, and model_gradients,
+// which has them.
 
 namespace chunkmem::inline v0 {
 
-/// Which micro-batches of an iteration its trainer has named by `pass`. One that was forgotten would give gradients of
-/// a part of the batch, and nobody would see it. An iteration of one micro-batch need not name it.
+/// The micro-batches of an iteration that its trainer has named by `pass`. A forgotten micro-batch would silently give
+/// gradients of a part of the batch. An iteration of one micro-batch need not name it.
 ///
 ///     micro_batch_ledger named;
 ///     named.reserve(2);
@@ -34,7 +34,7 @@ namespace chunkmem::inline v0 {
 /// Cost: two bits for each micro-batch of the longest iteration so far; allocates where one is longer than all before.
 class micro_batch_ledger {
  public:
-  /// Room for an iteration. Guarantee: strong; one that runs goes on.
+  /// Makes room for an iteration. Guarantee: strong; an iteration that runs goes on.
   void reserve(std::uint32_t micro_batches) { named_.reserve(2 * words_of(micro_batches)); }
   /// @pre reserve
   void begin(std::uint32_t micro_batches) noexcept
@@ -48,7 +48,7 @@ class micro_batch_ledger {
   }
   /// The iteration is over.
   void end() noexcept { runs_ = false; }
-  /// @pre it is one of those that the iteration was begun with
+  /// @pre the iteration was begun with more micro-batches than this index
   void name(std::uint32_t micro_batch, pass during) noexcept
   {
     if (marks(micro_batch)) ++count_;
@@ -58,32 +58,32 @@ class micro_batch_ledger {
     }
     current_ = micro_batch;
   }
-  /// The one that was named last; `none` where no pass was named yet, as in an iteration of one micro-batch.
+  /// The micro-batch that was named last; `none` where no pass was named yet, as in an iteration of one micro-batch.
   static constexpr std::uint32_t none = UINT32_MAX;
   [[nodiscard]] std::uint32_t current() const noexcept { return current_; }
   [[nodiscard]] std::uint32_t expected() const noexcept { return expected_; }  ///< micro-batches
   [[nodiscard]] bool is_complete() const noexcept { return expected_ == 1 || count_ == expected_; }
-  /// An iteration runs that has not named all of them: gradients are of a part of the batch so far.
+  /// An iteration runs that has not named all of its micro-batches: gradients are of a part of the batch so far.
   [[nodiscard]] bool expects_more() const noexcept { return runs_ && !is_complete(); }
-  /// The gradients of this micro-batch are the last ones of the iteration: every other one has had a backward pass.
-  /// Schedules name micro-batches by forward passes before, also some that are of the next iteration.
+  /// The gradients of this micro-batch are the last ones of the iteration: every other micro-batch has had a backward
+  /// pass. A forward pass does not count: schedules of pipelines run forward passes of the next iteration early.
   [[nodiscard]] bool is_last() const noexcept
   {
     return !runs_ || expected_ == 1 || (differentiated_ == expected_ && current_ == last_);
   }
-  /// A number for this micro-batch of this iteration, never 0: those of one iteration differ in the lower 16 bits.
+  /// A number for this micro-batch of this iteration, never 0: numbers of one iteration differ in the lower 16 bits.
   [[nodiscard]] std::uint64_t moment() const noexcept
   {
     return iterations_ << 16U | (current_ == none ? 1U : current_ + std::uint64_t{1});
   }
 
-  /// A gradient that was declared done at this moment may be asked for: in another micro-batch of the same iteration,
-  /// since those of one iteration add up. @param done   0: it was not declared done
+  /// A gradient that was declared done at this moment may be requested: in another micro-batch of the same iteration,
+  /// whose gradients add up. @param done   0: it was not declared done
   [[nodiscard]] bool is_open(std::uint64_t done) const noexcept
   {
     return done == 0 || (done != moment() && is_now(done));
   }
-  /// Before a gradient is asked for. @param label   `label()`: names it   @throws usage_error   it is not open
+  /// Before a gradient is requested. @param label   `label()` names the gradient   @throws usage_error   it is not open
   template <class Label>
   void expect_open(std::uint64_t done, Label label) const
   {
@@ -93,7 +93,7 @@ class micro_batch_ledger {
     text << "chunkmem: " << label() << ": a gradient was requested after gradient_done";
     if (is_now(done))
       text << ", in micro-batch " << (moment() & 0xffffU) << " of " << expected_
-           << " (call gradient_done behind its last write; for several passes that add up, begin the iteration with as "
+           << " (call gradient_done after its last write; for several passes that add up, begin the iteration with as "
               "many micro-batches and name each by pass())";
     else
       text << ", and no step was taken since (take the step, or drop the gradient; for iterations that add up, begin "
@@ -101,26 +101,26 @@ class micro_batch_ledger {
     throw usage_error{text};
   }
 
-  /// The end of an iteration could not say that one was missing: `expect_told` will.
+  /// A micro-batch was missing at an end that cannot throw: `expect_told` throws for it.
   void keep() noexcept { kept_ = {count_, expected_}; }
   /// @throws usage_error   the iteration was not complete
   void expect_complete() const
   {
     if (!is_complete()) refuse({count_, expected_});
   }
-  /// Before an optimizer step. One before the first micro-batch is of the iteration before, as where weights have
-  /// versions. @param opened   the moment of the last gradient that was opened
-  /// @throws usage_error   the iteration that runs has gradients of some of its micro-batches, and has not named all
+  /// Before an optimizer step. A step before the first micro-batch belongs to the iteration before, for example with
+  /// weight versions. @param opened   the moment of the last gradient that was opened
+  /// @throws usage_error   the running iteration has gradients of some micro-batches, and has not named all
   void expect_no_more(std::uint64_t opened) const
   {
     if (!expects_more() || count_ == 0 || !is_now(opened)) [[likely]]
       return;
     throw usage_error{error_text{} << "chunkmem: an optimizer step after " << count_ << " of the " << expected_
                                    << " micro-batches of an iteration: its gradients are of a part of the batch (take "
-                                      "the step behind the last one, name each by pass(), or begin the iteration with "
+                                      "the step after the last one, name each by pass(), or begin the iteration with "
                                       "as many as there are)"};
   }
-  /// Throws once what `keep` was called for. @throws usage_error   the last iteration was not complete
+  /// Throws once after `keep`. @throws usage_error   the last iteration was not complete
   void expect_told()
   {
     if (kept_.expected == 0) [[likely]]
@@ -136,7 +136,7 @@ class micro_batch_ledger {
   {
     return (micro_batches + bits - 1) / bits;
   }
-  /// @return   it was not marked before
+  /// @return   the bit was not set before
   bool marks(std::uint32_t at) noexcept
   {
     std::uint64_t& word = named_[at / bits];
@@ -160,8 +160,7 @@ class micro_batch_ledger {
                                       "begin it with as many as there are)"};
   }
 
-  sequence<std::uint64_t>
-      named_;  // a bit for each that was named, and behind them one for each that a backward pass named
+  sequence<std::uint64_t> named_;  // a bit for each that was named, then a bit for each that a backward pass named
   std::uint32_t expected_ = 1;
   std::uint32_t count_ = 0;
   std::uint32_t differentiated_ = 0;
@@ -172,8 +171,8 @@ class micro_batch_ledger {
   short_iteration kept_{};
 };
 
-/// In which order an optimizer step goes through the parameters: that of declaration until another one is arranged,
-/// which then stays until `reset`, so that a step that is tried again finds its place.
+/// The order in which an optimizer step visits the parameters: the order of declaration until `arrange`. The new order
+/// stays until `reset`, so that a step that is tried again continues at its place.
 ///
 ///     update_order order;
 ///     order.reset(completed.size());
@@ -181,7 +180,7 @@ class micro_batch_ledger {
 ///     for (const std::uint32_t parameter : order.all()) std::cout << parameter << '\n';
 class update_order {
  public:
-  /// From here on nothing asks for memory.
+  /// No later call allocates.
   void reset(std::size_t parameters)
   {
     keys_.resize(parameters);
@@ -196,7 +195,8 @@ class update_order {
   /// Parameters by their number, the order of declaration.
   [[nodiscard]] std::span<const std::uint32_t> all() const noexcept { return order_; }
 
-  /// The lower `key(parameter)` comes first, equal ones in the order of declaration. O(parameters log parameters).
+  /// Sorts by `key(parameter)`, lowest first; equal keys stay in the order of declaration. O(parameters log
+  /// parameters).
   template <class Key>
   void arrange(Key key)
   {
@@ -212,21 +212,21 @@ class update_order {
 
 /// Decides which gradients lie in the bytes of their weights.
 ///
-/// A gradient may take its weight's bytes if an iteration showed that nobody reads the weight between its gradient and
-/// its update. A tied weight never qualifies, nor one that is read again for another micro-batch. Over ranks the weight
-/// is a share, and a read of a tensor that is gathered from the share counts. `learn(record)` looks at an iteration,
-/// `settle(tensors)` moves gradients that have no bytes, and `keep_apart` takes a decision back. Slots keep their
-/// names, so a record stays true. Cost: O(entries) for learn, O(parameters) for settle. Source: gradients in place of
-/// PatrickStar (Fang et al. 2021, arXiv 2108.05818); decided here from the record.
+/// A gradient may take its weight's bytes if an iteration showed no read of the weight between its gradient and its
+/// update. A tied weight never qualifies, nor does a weight that is read again for another micro-batch. Over ranks the
+/// weight is a share, and a read of a tensor that is gathered from the share counts. `learn(record)` looks at an
+/// iteration, `settle(tensors)` moves gradients that have no bytes, and `keep_apart` undoes a decision. Slots keep
+/// their numbers, so a record stays valid. Cost: O(entries) for learn, O(parameters) for settle. Source: gradients in
+/// place of PatrickStar (Fang et al. 2021, arXiv 2108.05818); decided here from the record.
 class gradient_places {
  public:
-  /// From here on nothing but `begin` asks for memory.
+  /// No later call but `begin` allocates.
   void enable(std::size_t parameters)
   {
     weights_.resize(parameters);
     enabled_ = true;
   }
-  /// A use of this tensor may gather it anew, and that reads the value. @param slots   of the manager
+  /// A use of this tensor may gather it again, which reads the value. @param slots   of the manager
   void derive(slot_id whole, slot_id value_slot, std::size_t slots)
   {
     source_.resize(slots, slot_id::none);
@@ -234,7 +234,7 @@ class gradient_places {
   }
   /// Gradients may lie in the bytes of their weights.
   [[nodiscard]] bool is_enabled() const noexcept { return enabled_; }
-  /// Something was learnt that `settle` has not used yet.
+  /// `learn` or `keep_apart` changed a decision that `settle` has not applied yet.
   [[nodiscard]] bool is_pending() const noexcept { return pending_; }
   /// The gradient of this value lies in the value's own bytes.
   [[nodiscard]] bool is_lent(slot_id value_slot) const noexcept
@@ -242,7 +242,7 @@ class gradient_places {
     return index_of(value_slot) < weights_.size() && weights_[index_of(value_slot)].lent;
   }
 
-  /// Looks at what an iteration did. O(entries).
+  /// Learns from the record of an iteration. O(entries).
   void learn(const access_record& record, const registry& tensors) noexcept
   {
     if (!enabled_) return;
@@ -276,8 +276,8 @@ class gradient_places {
     it.consumed_by = record_;
     it.consumed_in = record_ < begun_.size() ? begun_[record_] : 0;
   }
-  /// A weight was wanted after its gradient had taken its bytes: from the next iteration on they lie apart. Not where
-  /// the loop that made the gradient has begun again since: that was left over by mistake and says nothing of the loop.
+  /// A weight was used after its gradient had taken its bytes: from the next iteration on they lie apart. Not where the
+  /// loop that made the gradient has begun again since: then the gradient was left over by mistake.
   void keep_apart(slot_id value_slot) noexcept
   {
     if (!is_lent(value_slot)) return;
@@ -287,13 +287,13 @@ class gradient_places {
     pending_ = true;
   }
 
-  /// A gradient belongs elsewhere than it lies. O(parameters).
+  /// Some gradient does not lie where `learn` wants it. O(parameters).
   [[nodiscard]] bool is_wanting() const noexcept
   {
     return std::any_of(weights_.begin(), weights_.end(),
                        [](const weight& it) { return it.lent != (it.seen && !it.apart); });
   }
-  /// Moves gradients that have no bytes now to where they belong. O(parameters). @return   true where one moved
+  /// Moves gradients without bytes to their wanted places. O(parameters). @return   true where one moved
   bool settle(registry& tensors) noexcept
   {
     pending_ = false;
@@ -329,7 +329,7 @@ class gradient_places {
               "a list cannot be exchanged while gradients lie in their weights: take the step first");
     }
   }
-  /// The values changed places with another list: gradients go with them. @pre nothing of them is in use
+  /// The values changed places with another list: their gradients follow. @pre none of them is in use
   void follow_values(registry& tensors) noexcept
   {
     for (const slot_id each : values())
@@ -342,11 +342,11 @@ class gradient_places {
     std::uint64_t offset = 0;
   };
 
-  /// What is known of one parameter, and what the iteration that is looked at did with it so far.
+  /// The knowledge of one parameter, and its uses so far in the iteration that `learn` reads.
   struct weight {
     place own;           // of the gradient, while it is lent the value's
     bool seen = false;   // an iteration made its gradient
-    bool apart = false;  // it can never share: 32 bits, no master, or a value that was read too late
+    bool apart = false;  // it never shares: 32 bits, no master, or a value that was read after its gradient
     bool lent = false;
     bool consumed = false;          // its gradient came and its update did not yet
     std::size_t consumed_by = 0;    // record that was followed when it last was
@@ -364,8 +364,8 @@ class gradient_places {
       consumed = false;
       if (is_access(entry.kind)) held_until = std::max(held_until, until);
     }
-    /// The gathered tensor has frames of its own: a pin that began before the gradient may go on. Its write says that
-    /// the value changed.
+    /// The gathered tensor has frames of its own: a pin that began before the gradient may live on. A write of it means
+    /// that the value changed.
     void see_gathered(const access_entry& entry) noexcept
     {
       if (consumed && is_access(entry.kind) && access_of(entry.kind) == access::read) apart = true;
@@ -398,7 +398,7 @@ class gradient_places {
   bool pending_ = false;
 };
 
-/// The gradients of a model: when each may be written, where it lies, and when it is done, with what norms.
+/// The gradients of a model: when each may be written, where it lies, when it is complete, and its norms.
 ///
 ///     model_gradients all;
 ///     all.reset(1);
@@ -406,13 +406,12 @@ class gradient_places {
 ///     if (all.places().is_lent(weight)) std::cout << "it lies in its weight\n";
 ///     all.finish(weight, measure);
 ///
-/// `note_opened` when a pin on a gradient was given out, `finish` when it is complete, `forget` when it is used up.
-/// `begin_update` to `end_update` and `begin_load` to `end_load` are the times in which weights are not those of one
-/// access; `expect_no_update` and `expect_no_load` refuse calls then. Cost: O(1) for each call; O(parameters) for a
-/// rehearsal.
+/// `note_opened` when a pin on a gradient was given out, `finish` when it is complete, `forget` when it was consumed.
+/// From `begin_update` to `end_update` and from `begin_load` to `end_load`, weights are of two versions;
+/// `expect_no_update` and `expect_no_load` refuse calls then. Cost: O(1) for each call; O(parameters) for a rehearsal.
 class model_gradients {
  public:
-  /// Of the iteration that runs, or ran last.
+  /// The micro-batches of the running or last iteration.
   [[nodiscard]] micro_batch_ledger& micro_batches() noexcept { return micro_batches_; }
   [[nodiscard]] const micro_batch_ledger& micro_batches() const noexcept { return micro_batches_; }
   [[nodiscard]] gradient_places& places() noexcept { return places_; }
@@ -428,7 +427,7 @@ class model_gradients {
   [[nodiscard]] bool is_open(slot_id value_slot) const noexcept { return micro_batches_.is_open(done(value_slot)); }
   /// The moment at which it was declared done; 0: it was not.
   [[nodiscard]] std::uint64_t done(slot_id value_slot) const noexcept { return notes_[index_of(value_slot)].done; }
-  /// A pin on a gradient was given out for writing: it is not what was measured or done.
+  /// A pin on a gradient was given out for writing: its measure and its completion are void.
   void note_opened(slot_id value_slot) noexcept
   {
     ++opened_;
@@ -436,16 +435,16 @@ class model_gradients {
     of_all_.reset();
     notes_[index_of(value_slot)] = {{}, ++touched_, 0, false};
   }
-  /// How often a gradient was asked for: unchanged means that no gradient was written meanwhile.
+  /// The count of opened gradients: while it stays the same, no gradient is written.
   [[nodiscard]] std::uint64_t opened() const noexcept { return opened_; }
-  /// Before an optimizer step. @throws usage_error   the iteration that runs has gradients of some of its micro-batches
-  ///   alone; or the last one had named too few, which is said once
+  /// Before an optimizer step. @throws usage_error   the running iteration has gradients of only some of its
+  /// micro-batches; or the last iteration had named too few, which is reported once
   void expect_whole_iteration()
   {
     micro_batches_.expect_told();
     micro_batches_.expect_no_more(opened_at_);
   }
-  /// It is complete, and nobody measured it.
+  /// The gradient is complete, without a measure.
   void finish(slot_id value_slot) noexcept
   {
     notes_[index_of(value_slot)].touched = ++touched_;
@@ -456,29 +455,29 @@ class model_gradients {
   {
     notes_[index_of(value_slot)] = {measure, ++touched_, micro_batches_.moment(), true};
   }
-  /// The same of a gradient that nobody declared done.
+  /// Keeps the measure of a gradient that was not declared done.
   void keep_measure(slot_id value_slot, const gradient_measure& measure) noexcept
   {
     notes_[index_of(value_slot)].measure = measure;
     notes_[index_of(value_slot)].measured = true;
   }
-  /// Of all gradients of this step together, where more take part than this manager knows: the step decides by it, and
-  /// measures none. Good until a gradient is asked for or dropped, or the step is over.
+  /// The measure of all gradients of this step together, where other ranks or stages take part: the step decides by it
+  /// and measures none. Valid until a gradient is requested or dropped, or the step is over.
   void keep_measure_of_all(const gradient_measure& measure) noexcept { of_all_ = measure; }
   /// @return   null where it was not given
   [[nodiscard]] const gradient_measure* measure_of_all() const noexcept { return of_all_ ? &*of_all_ : nullptr; }
   void forget_measure_of_all() noexcept { of_all_.reset(); }
-  /// Of a gradient that is used up or dropped. The measure of all stays: updates that waited use gradients of the step
+  /// The gradient was consumed or dropped. The measure of all stays: updates that waited use gradients of the step
   /// before.
   void forget(slot_id value_slot) noexcept { notes_[index_of(value_slot)] = {}; }
-  /// Grows from gradient to gradient as they were completed in this step: opened for the last time, or declared done.
+  /// The order in which the gradients of this step were completed: opened for the last time, or declared done.
   [[nodiscard]] std::uint64_t completed(slot_id value_slot) const noexcept
   {
     return notes_[index_of(value_slot)].touched;
   }
   [[nodiscard]] update_order& order() noexcept { return order_; }
 
-  /// The gradients' bytes are others now: nothing of them is measured or done, and a decision is taken again.
+  /// The gradients have other bytes now: none is measured or done, and the step decides again.
   void forget_gradients() noexcept
   {
     for (note& it : notes_) it = {};
@@ -492,7 +491,7 @@ class model_gradients {
     return notes_[index_of(value_slot)].measured ? &notes_[index_of(value_slot)].measure : nullptr;
   }
 
-  /// A parameter has its update, and others may not: gradients must neither come nor go now.
+  /// Some parameters have their update, others may not: no gradient may be added or dropped now.
   void begin_update() noexcept { weights_ = weights::updated_in_part; }
   [[nodiscard]] bool is_updated_in_part() const noexcept { return weights_ == weights::updated_in_part; }
   void end_update() noexcept
@@ -501,23 +500,23 @@ class model_gradients {
     of_all_.reset();
     order_.reset();
   }
-  /// Weights are overwritten from here to `end_load`, and what a step had done does not count any more.
+  /// Weights are overwritten from here to `end_load`, and the progress of a step is void.
   void begin_load() noexcept
   {
     weights_ = weights::loaded_in_part;
     ++loads_;
     forget_step();
   }
-  [[nodiscard]] std::uint64_t loads() const noexcept { return loads_; }  ///< that were begun
+  [[nodiscard]] std::uint64_t loads() const noexcept { return loads_; }  ///< loads that were begun
   void end_load() noexcept { weights_ = weights::whole; }
-  /// A step that had updated nothing yet does not count any more.
+  /// A step that had updated nothing yet is void.
   void forget_step() noexcept
   {
     ++forgotten_;
     of_all_.reset();
     order_.reset();
   }
-  /// Steps that were begun and do not count: a step that was cut short before goes on only while this stays the same.
+  /// The number of voided steps: a step that was cut short goes on only while this number stays the same.
   [[nodiscard]] std::uint64_t forgotten() const noexcept { return forgotten_; }
 
   /// @throws usage_error   some parameters have an update that others do not have
@@ -557,7 +556,7 @@ class model_gradients {
     std::swap(order_, kept_order_);
     weights_ = kept_weights_;
     opened_at_ = kept_opened_at_;
-    opened_ = kept_opened_;  // else a step that is half done would take its decision again
+    opened_ = kept_opened_;  // else a step that is half done would decide again
   }
 
  private:

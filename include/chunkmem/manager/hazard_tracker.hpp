@@ -17,8 +17,8 @@ namespace chunkmem::inline v0 {
 
 /// Remembers the first error that a device does not recover from, and refuses everything after it.
 ///
-/// A sticky fault ends a manager. So does every error of an event: a copy is on its way, nobody knows when it is done,
-/// and the next use of its bytes could be wrong in silence. Cost: nothing until an error is thrown.
+/// A sticky fault ends a manager. So does every error of an event: the end of a running copy is then unknown, and the
+/// next use of its bytes could be silently wrong. Cost: nothing until an error is thrown.
 /// @code
 /// device_health health;
 /// health.starting([&] { backend.copy(to, from, size, who); });         // throws with nothing started
@@ -43,7 +43,7 @@ class device_health {
       throw cause_;
   }
 
-  /// Runs something that either starts work or throws with nothing started.
+  /// Runs a call that either starts work or throws with nothing started.
   template <class Work>
   decltype(auto) starting(Work&& work)
   {
@@ -55,7 +55,7 @@ class device_health {
     }
   }
 
-  /// Runs something on which the order of other work depends: no failure of it can be taken back.
+  /// Runs a call that orders other work: its failure cannot be undone.
   template <class Work>
   decltype(auto) ordering(Work&& work)
   {
@@ -68,7 +68,7 @@ class device_health {
   }
 
  private:
-  /// An error that passes ends a manager all the same where it took the order of work away: then it says so.
+  /// A transient error ends the manager too where it lost the order of work; its message then says so.
   [[gnu::noinline, gnu::cold]] void lose(const device_error& error) noexcept
   {
     if (is_lost_) return;
@@ -97,7 +97,7 @@ class device_health {
 template <stream_backend Backend>
 class arena_set {
  public:
-  /// Both outlive this. @param health   hears of every error of the backend
+  /// Both outlive this object. @param health   is notified of every error of the backend
   arena_set(Backend& backend, device_health& health) noexcept : backend_{&backend}, health_{&health} {}
   arena_set(const arena_set&) = delete;
   ~arena_set() { release(); }
@@ -125,18 +125,18 @@ class arena_set {
   /// Begins of the arenas; null in a tier that was not allocated.
   [[nodiscard]] const per_tier<std::byte*>& begins() const noexcept { return begin_; }
 
-  /// All agents are done with what they were given. An error of an agent is reported elsewhere: by its next use.
+  /// Waits until all agents have done their work. An error of an agent is reported by its next use.
   void wait_for_agents() noexcept
   {
     for (unsigned who = 1; who < backend_->agents(); ++who) wait_for(static_cast<agent>(who));
   }
-  /// The same of the agents that every backend has. Those that were adopted may wait for other ranks: a link does,
-  /// whose receive began early.
+  /// As above, for the agents that every backend has. Adopted agents may wait for other ranks, for example a link whose
+  /// receive began early.
   void wait_for_own_agents() noexcept
   {
     for (unsigned who = 1; who < built_in_agents; ++who) wait_for(static_cast<agent>(who));
   }
-  /// The same of one agent.
+  /// As above, for one agent.
   void wait_for(agent who) noexcept
   {
     if (who == agent::host) return;
@@ -146,7 +146,7 @@ class arena_set {
     }
   }
 
-  /// Gives back what was allocated, after all agents are done.
+  /// Frees the arenas after all agents are done.
   void release() noexcept
   {
     bool any = false;
@@ -166,7 +166,7 @@ class arena_set {
 
 namespace detail {
 
-/// Work of this manager alone: whoever has waited for it has all that there is to know.
+/// Work of this manager alone: a wait for it is enough.
 struct no_ranks {
   template <class Backend>
   void await(Backend&, event) const noexcept
@@ -177,8 +177,8 @@ struct no_ranks {
 
 }  // namespace detail
 
-/// Who touched a frame last: for each agent the stamp of its last use. Stamps of the host agent are not needed, since
-/// what it did is done when anything else is enqueued. 72 bytes.
+/// The last uses of a frame: for each agent the stamp of its last use. The host agent needs no stamp, since its work is
+/// done when other work is enqueued. 72 bytes.
 ///
 ///     frame_hazards frame;
 ///     tracker.stamp(agent::compute, frame, true);
@@ -186,9 +186,9 @@ struct no_ranks {
 struct frame_hazards {
   std::uint64_t last[max_agents] = {};
   std::uint8_t users = 0;    ///< agents with a stamp, as bits
-  std::uint8_t writers = 0;  ///< those of them that wrote
+  std::uint8_t writers = 0;  ///< the agents among them that wrote
 
-  /// Whoever follows this follows the uses of both frames.
+  /// Adds the uses of another frame.
   void merge(const frame_hazards& other) noexcept
   {
     for (unsigned source = 0; source < max_agents; ++source)
@@ -198,20 +198,20 @@ struct frame_hazards {
   }
 };
 
-/// Makes agents wait for each other, and remembers what each already knows.
+/// Makes agents wait for each other, and remembers which waits each agent has done already.
 ///
 ///     hazard_tracker<Backend> tracker{backend, health};
 ///     tracker.follow(agent::compute, frame, frame.writers, wait_cause::demand_miss);  // before the stream reads it
-///     tracker.stamp(agent::compute, frame, false);                                    // when it was given that work
+///     tracker.stamp(agent::compute, frame, false);                                    // when it has that work
 ///
 /// A copy agent is stamped with the event of each copy. Other streams are stamped with their epoch, a number that costs
-/// nothing; it becomes an event only when somebody must wait for it, so that a release records none. The last events
-/// are remembered: who follows an early use does not wait for what was enqueued since, where the calling thread runs
+/// nothing; it becomes an event only when an agent must wait for it, so that a release records none. The last events
+/// are remembered: an agent that follows an early use does not wait for later work, where the calling thread runs
 /// ahead. The happens-before rules: a reader follows all writers, a writer follows all users, on each frame. Waits of
-/// the calling thread are added up, and those of streams of kernels for copies: by a measuring_backend. Where the
-/// backend is none, by its clock around each wait of the calling thread. Two other kinds are no stalls and are not
-/// told. Copy agents and side agents wait beside the step. A stream that waits for another stream of kernels waits for
-/// the trainer. Cost: one test of a byte where there is nothing to wait for; else one compare for each agent in it.
+/// the calling thread are added up, and waits of kernel streams for copies: by a measuring_backend, else by the
+/// backend's clock around each wait of the calling thread. Waits of copy agents and side agents, and waits of one
+/// kernel stream for another, are no stalls and are not counted. Cost: one test of a byte where there is nothing to
+/// wait for; else one compare for each agent in it.
 template <stream_backend Backend>
 class hazard_tracker {
  public:
@@ -221,8 +221,8 @@ class hazard_tracker {
   }
 
   /// Later work of `stream` follows all agents in `mask` that used this frame.
-  /// @param ranks   whose work these uses may depend on. The calling thread waits through its `await(backend, event)`
-  ///   first, and asks its `check()` behind the wait: where that throws, the uses stay, and the next try asks again
+  /// @param ranks   work of ranks that these uses may depend on. The calling thread waits through `ranks.await(backend,
+  ///   event)` and then calls `ranks.check()`: where it throws, the uses stay, and the next call checks again
   template <class Ranks = detail::no_ranks>
   void follow(agent stream, frame_hazards& frame, std::uint8_t mask, wait_cause cause, Ranks&& ranks = {})
   {
@@ -235,7 +235,7 @@ class hazard_tracker {
     forget(frame, mask);
   }
 
-  /// `stream` used the frame with the work it was given so far.
+  /// `stream` used the frame with its work so far.
   void stamp(agent stream, frame_hazards& frame, bool wrote) noexcept
   {
     if (stream == agent::host) return;
@@ -250,17 +250,16 @@ class hazard_tracker {
   }
   static void stamp_copy(event point, frame_hazards& frame, bool wrote) noexcept
   {
-    if (wrote) frame = frame_hazards{};  // the copy followed all who used it before
+    if (wrote) frame = frame_hazards{};  // the copy followed all earlier users
     set(frame, point.source, point.value, wrote);
   }
 
-  /// Everything that this agent does is stamped by `copied` and `stamp_copy`; so it is for the two of the manager's own
-  /// copies.
+  /// All work of this agent is stamped by `copied` and `stamp_copy`, as for the two copy agents of the manager.
   void add_copy_agent(agent stream) noexcept { copy_agents_ |= 1U << static_cast<unsigned>(stream); }
-  /// This agent works beside the step, so its waits are no stalls.
+  /// This agent works while the step runs, so its waits are no stalls.
   void add_side_agent(agent stream) noexcept { side_agents_ |= 1U << static_cast<unsigned>(stream); }
 
-  /// What blocked the calling thread or a stream of kernels, by cause; for reports alone.
+  /// The waits of the calling thread and of kernel streams, by cause; for reports alone.
   [[nodiscard]] wait_total waited(wait_cause cause) const noexcept
   {
     if constexpr (measuring_backend<Backend>)
@@ -300,7 +299,7 @@ class hazard_tracker {
     }
   }
 
-  /// The calling thread waited, so these are over for everybody.
+  /// The calling thread waited, so these uses are over for all agents.
   static void forget(frame_hazards& frame, std::uint8_t mask) noexcept
   {
     frame.users &= static_cast<std::uint8_t>(~mask);
@@ -341,7 +340,7 @@ class hazard_tracker {
       const std::uint64_t begin = is_stream ? 0 : backend_->now();
       if (!is_stream) ranks.await(*backend_, point);
       backend_->wait(stream, point);
-      if (is_stream) return;  // nobody knows when it goes on
+      if (is_stream) return;  // its end is unknown
       const std::uint64_t end = backend_->now();
       wait_total& total = waited_[static_cast<unsigned>(cause)];
       ++total.count;

@@ -22,20 +22,20 @@
 
 namespace chunkmem::inline v0 {
 
-/// Reads from the decisions of an eviction policy which chunks stayed on the device between which uses.
+/// Finds, in the decisions of an eviction policy, the chunks that stayed on the device and between which uses.
 ///
 /// An eviction policy may leave each iteration with other chunks on the device than the iteration before: a scan over n
 /// chunks under belady comes back after n - 1 iterations. Chunks that stayed in one iteration can stay in every
-/// iteration. Belady often has a chunk stay until its use, and another one after it in the same frames; then the first
-/// one stays on. Cost: O(accesses + moves + chunks log chunks); no allocation when sizes repeat.
+/// iteration. Belady often keeps a chunk until its use, and then another chunk in the same frames; here the first chunk
+/// stays on. Cost: O(accesses + moves + chunks log chunks); no allocation when sizes repeat.
 /// @code
 /// const transfer::iteration_plan& seen = reader.of(record, chunk_of_slot, chunks, log.moves());
 /// if (reader.saved() > 0) planned.keep(seen);
 /// @endcode
 class policy_retention {
  public:
-  /// @param moves   of an iteration that began where an iteration like it had ended, by the access that needed them
-  /// @return        good until the next call; a stay around the end has to hold in both parts
+  /// @param moves   of an iteration that began where an equal iteration had ended, by the access that needed them
+  /// @return        valid until the next call; a stay across the end of the iteration has to hold in both parts
   [[nodiscard]] const transfer::iteration_plan& of(const access_record& record,
                                                    std::span<const std::uint32_t> chunk_of_slot, std::uint32_t chunks,
                                                    std::span<const transfer::move> moves)
@@ -46,7 +46,7 @@ class policy_retention {
   }
 
   /// Reads from a run of a plan which chunks stayed in which frames: a plan that repeats the run from other starts too.
-  /// A chunk that ended the run in other frames than it began in does not stay around the end.
+  /// A chunk that ended the run in other frames than it began in does not stay across the end.
   /// @param moves      as of `of`   @param began_in   by chunk: its first frame when the run began, or none
   /// @param followed   the plan of the run
   [[nodiscard]] const transfer::iteration_plan& in_frames(const access_record& record,
@@ -70,13 +70,13 @@ class policy_retention {
     }
     return seen_;
   }
-  /// How many uses the last answer serves without a copy.
+  /// The number of uses that the last answer serves without a copy.
   [[nodiscard]] std::uint32_t saved() const noexcept { return saved_; }
 
  private:
-  /// A chunk that is there for one part of the way around the end.
+  /// A chunk that is resident for one part of a stay across the end.
   struct half {
-    std::uint32_t access_index = 0;  ///< of its last use, or when it came
+    std::uint32_t access_index = 0;  ///< of its last use, or of its arrival
     chunk_id chunk{0};
     std::uint32_t frames = 0;
   };
@@ -135,7 +135,7 @@ class policy_retention {
     if (breaks(action)) next_break_[action.chunk] = action.access_index;
   }
 
-  /// @pre next_break_ knows all that is later than this access
+  /// @pre next_break_ has all breaks after this access
   void mark(const access_entry& entry, std::uint32_t now, std::span<const std::uint32_t> chunk_of_slot) noexcept
   {
     if (!is_access(entry.kind) || entry.next_of_chunk == access_record::never) return;
@@ -156,8 +156,8 @@ class policy_retention {
       late_.push_back(last_break_[chunk]);
   }
 
-  /// What is there until its first use stays after its last one, where something else came by then that stays until the
-  /// end.
+  /// A chunk that is resident until its first use stays after its last use, where another chunk arrived in the meantime
+  /// that stays until the end.
   void join_halves(const access_record& record)
   {
     const auto earlier = [](const half& left, const half& right) {
@@ -188,9 +188,9 @@ class policy_retention {
 
   transfer::iteration_plan seen_;
   std::uint32_t saved_ = 0;
-  sequence<std::uint32_t> first_break_;  // by chunk: the first access at which it comes or leaves
-  sequence<std::uint32_t> next_break_;   // by chunk: the same after the access that is looked at
-  sequence<half> last_break_;            // by chunk: when it came or left last
+  sequence<std::uint32_t> first_break_;  // by chunk: the first access at which it arrives or leaves
+  sequence<std::uint32_t> next_break_;   // by chunk: the same, after the current access
+  sequence<half> last_break_;            // by chunk: when it arrived or left last
   sequence<frame_id> lies_in_;           // by chunk: its first frame after its last move
   sequence<half> early_;
   sequence<half> late_;
@@ -203,15 +203,15 @@ class policy_retention {
 ///     other.actions.swap(actions);
 ///     other.valid = true;
 struct planned_start {
-  chunk_table start;  ///< where everything lies then
+  chunk_table start;  ///< the places of all chunks then
   std::vector<transfer::move> actions;
-  bool retains = false;  ///< they are made of the plan of who stays, not of what the eviction policy decides
+  bool retains = false;  ///< made from the plan of stays, not by the eviction policy
   bool valid = false;
-  bool periodic = false;  ///< the iteration ends where it began, frame addresses included: the moves are good again
+  bool periodic = false;  ///< the iteration ends where it began, frame addresses included: the moves are valid again
 };
 
-/// What a planner knows of one recorded iteration: its plan, the moves from the residency at its start, those from
-/// other residencies from which it was followed before, and what the search of plans has tried.
+/// The state of a planner for one recorded iteration: its plan, the moves from the residency at its start, moves from
+/// other residencies from which it was followed before, and the progress of the search of plans.
 ///
 ///     planned_iteration planned;
 ///     planner.make(planned, cache, record, chunk_of_slot);
@@ -221,22 +221,23 @@ struct planned_iteration {
   transfer::iteration_plan plan;  ///< its vectors are empty where the eviction policy moves less
   std::uint32_t variant = 0;      ///< setting of the eviction policy; the plan's own number is not used
   planned_start current;
-  /// as many as a round of other iterations needs to come back; the one that was left last is first
+  /// as many as a cycle of other iterations needs to return; the last one left is first
   std::array<planned_start, 7> others;
 
   sequence<std::uint32_t> frames;  ///< as retained_run
   static constexpr std::uint32_t free_tries = 4;
   static constexpr std::uint32_t given_up_tries = 12;  ///< then frames that are given up are no longer taken for free
-  std::uint32_t tries = 0;                             ///< moves made of who stays since that was chosen
-  std::uint64_t copied = 0;                            ///< frames that the last ones by the rules alone copy
-  std::optional<retained_ways> ways;                   ///< of the plan of who stays; not set: none was tried
+  std::uint32_t tries = 0;                             ///< moves made by the stays since these were chosen
+  std::uint64_t copied = 0;           ///< frames copied by the last moves that followed the rules alone
+  std::optional<retained_ways> ways;  ///< of the plan of stays; not set: none was tried
   std::uint64_t made = 0;
   std::uint32_t unlike = 0;  ///< moves made since its record is this one
-  bool tuned = false;        ///< the eviction policy's setting and who stays are chosen for the record
-  bool closes = false;       ///< who stays is what the eviction policy kept, so that the iteration ends where it began
-  bool is_marked = true;     ///< entries of the record know which of them have actions
+  bool tuned = false;        ///< the eviction policy's setting and the stays are chosen for the record
+  bool closes = false;       ///< the stays are those of the eviction policy, so that the iteration ends where it began
+  bool is_marked = true;     ///< entries of the record are marked where they have actions
 
-  /// From now on these chunks stay. A copy asks for no memory where its vectors fit into those of the plans before.
+  /// Follows this plan of stays from now on. A copy allocates nothing where its vectors fit into the capacity of
+  /// earlier ones.
   /// @throws std::bad_alloc   the eviction policy decides, as after keep_nothing()
   template <class Plan>
   void keep(Plan&& wanted)
@@ -256,14 +257,14 @@ struct planned_iteration {
     tries = 0;
     ways.reset();
   }
-  /// Its moves are made again: what they were is put aside.
+  /// Its moves are made again: the present ones are put aside.
   void put_aside() noexcept
   {
     if (!current.valid) return;
     std::rotate(others.begin(), others.end() - 1, others.end());
     std::swap(current, others.front());
   }
-  /// Takes back what was planned for this start. @return   false where nothing was
+  /// Takes back the moves that were planned for this start. @return   false where there are none
   [[nodiscard]] bool recall(const chunk_table& now) noexcept
   {
     for (auto it = others.begin(); it != others.end(); ++it) {
@@ -274,7 +275,7 @@ struct planned_iteration {
     }
     return false;
   }
-  /// Room for what is put aside, so that later moves of the same size allocate nothing.
+  /// Makes room for moves that are put aside, so that later moves of the same size allocate nothing.
   void reserve()
   {
     for (planned_start& it : others) {
@@ -287,7 +288,7 @@ struct planned_iteration {
     return current.retains ? std::span{plan.device_only} : std::span<const std::uint8_t>{};
   }
 
-  /// Its record is another one now.
+  /// The record of this iteration has changed.
   void forget() noexcept
   {
     current.valid = tuned = closes = false;
@@ -303,8 +304,8 @@ struct planned_iteration {
 /// replays, at most once for a record.
 /// @code
 /// iteration_planner<Eviction, Transfer> planner{transfer};
-/// planner.make(planned, cache, record, chunk_of_slot);    // planned.current.valid: the iteration fits from here
-/// planner.mark(planned, record);                          // a plan of before is followed again
+/// planner.make(planned, cache, record, chunk_of_slot);    // planned.current.valid: the iteration fits from this start
+/// planner.mark(planned, record);                          // an earlier plan is followed again
 /// @endcode
 template <class Eviction, transfer_policy Transfer>
 class iteration_planner {
@@ -331,9 +332,9 @@ class iteration_planner {
     finish(planned, now, record, chunk_of_slot, state_.table(), log_, state_.reclaims() == now.reclaims());
   }
 
-  /// One more plan is to be made for a record that has some. An eviction policy may leave every iteration elsewhere, so
-  /// that each costs a plan. After some of them a plan is sought that ends where it began; where it does not do so
-  /// either, it is given up.
+  /// One more plan is needed for a record that has some. An eviction policy may end every iteration in another
+  /// residency, so that each costs a plan. After some of them, a plan is searched that ends where it began. If that
+  /// plan does not end there either, it is given up.
   /// @pre make() was called for the record
   void settle(planned_iteration& planned, const chunk_cache<Eviction>& now, const access_record& record,
               std::span<const std::uint32_t> chunk_of_slot)
@@ -346,7 +347,8 @@ class iteration_planner {
     planned.closes = false;
   }
 
-  /// All memory that a later search of `settle` will want, so that a steady iteration allocates nothing. Three replays.
+  /// Allocates all memory that a later search of `settle` needs, so that a steady iteration allocates nothing. Three
+  /// replays.
   /// @pre make() was called for the record   @throws std::bad_alloc   the plan is as before
   void reserve_search(planned_iteration& planned, const chunk_cache<Eviction>& now, const access_record& record,
                       std::span<const std::uint32_t> chunk_of_slot)
@@ -364,12 +366,12 @@ class iteration_planner {
     planned.keep_nothing();
     planned.frames.clear();
   } catch (...) {
-    planned.keep_nothing();  // of less than there was: this asks for no memory
+    planned.keep_nothing();  // a smaller plan than before: this allocates nothing
     planned.frames.clear();
     throw;
   }
 
-  /// The entries know which of them have actions, of the plan that is followed now.
+  /// Marks the entries that have actions in the present plan.
   static void mark(const planned_iteration& planned, access_record& record) noexcept
   {
     for (access_entry& entry : record.entries()) entry.has_actions = false;
@@ -377,7 +379,7 @@ class iteration_planner {
       record.entries()[action.access_index].has_actions = true;
   }
 
-  /// An iteration like this one can be recorded from `now` on, when nothing is known of it, and repeated.
+  /// An equal iteration can be recorded from `now` on, without a record yet, and repeated.
   [[nodiscard]] bool can_record(const chunk_cache<Eviction>& now, const access_record& record,
                                 std::span<const std::uint32_t> chunk_of_slot)
   {
@@ -385,7 +387,7 @@ class iteration_planner {
     return record.empty() || replay_.settles(record, chunk_of_slot, state_, log_, false, Transfer::plans);
   }
 
-  /// The iteration fits from `now` on, without a plan and however often it is repeated.
+  /// The iteration fits from `now` on without a plan, for any number of repetitions.
   [[nodiscard]] bool settles(const chunk_cache<Eviction>& now, const access_record& record,
                              std::span<const std::uint32_t> chunk_of_slot)
   {
@@ -393,7 +395,7 @@ class iteration_planner {
     return replay_.settles(record, chunk_of_slot, state_, log_, true, false);
   }
 
-  /// What a plan that says only who stays loads before an iteration ends.
+  /// The loads before the end of an iteration, for a plan that has stays alone.
   [[nodiscard]] static std::vector<transfer::early_load> early_of(const access_record& record,
                                                                   std::span<const std::uint32_t> chunk_of_slot,
                                                                   const transfer::iteration_plan& plan, bytes device,
@@ -408,9 +410,9 @@ class iteration_planner {
  private:
   struct nothing {};
 
-  /// Runs the plan of who stays, in the frames that it has. By its rules alone it may never end where it began: from
-  /// some plan on it repeats the frames of the plan before, as long as that moves no more. Some models come back much
-  /// sooner where frames that are given up are not free ones. @return   it fits
+  /// Runs the plan of stays, in the frames that it has. By its rules alone it may never end where it began: after some
+  /// plans it repeats the frames of the plan before, as long as this moves no more. Some models return much sooner
+  /// where given-up frames do not count as free. @return   it fits
   bool retain(planned_iteration& planned, const chunk_cache<Eviction>& now, const access_record& record,
               std::span<const std::uint32_t> chunk_of_slot)
   {
@@ -436,8 +438,8 @@ class iteration_planner {
     return fits;
   }
 
-  /// From now on the chunks stay that stayed in an iteration by the policy. Not where that copies more than one chunk
-  /// more.
+  /// From now on, the chunks stay that the eviction policy kept in an iteration. Not where this copies more than one
+  /// extra chunk.
   void close(planned_iteration& planned, const chunk_cache<Eviction>& now, const access_record& record,
              std::span<const std::uint32_t> chunk_of_slot)
   try {
@@ -458,16 +460,16 @@ class iteration_planner {
     planned.ways = found.ways;
     planned.closes = true;
   } catch (...) {
-    planned.keep_nothing();  // a plan that is not compared with the eviction policy may copy more
+    planned.keep_nothing();  // a plan that was not compared with the eviction policy may copy more
     throw;
   }
 
-  /// What is chosen once for a record: the policy's setting, and whether the transfer policy's own plan moves less.
+  /// Chooses once for a record: the policy's setting, and whether the transfer policy's own plan moves less.
   void tune(planned_iteration& planned, const chunk_cache<Eviction>& now, const access_record& record,
             std::span<const std::uint32_t> chunk_of_slot)
   {
     planned.variant = trial_.best(now, record, chunk_of_slot);
-    planned.keep_nothing();  // what it says of another record, or of other chunks
+    planned.keep_nothing();  // the kept plan is of another record, or of other chunks
     if constexpr (retaining_transfer<Transfer>) {
       const tier_space& device = now.space(tier::device);
       transfer::retention_request request{record,
@@ -502,7 +504,7 @@ class iteration_planner {
     planned.tuned = true;
   }
 
-  /// Takes another plan where that copies fewer frames than the planned one.
+  /// Takes another plan where it copies fewer frames than the planned one.
   /// @return   the frames that the plan copies then
   [[nodiscard]] std::uint64_t try_other(planned_iteration& planned, const chunk_cache<Eviction>& now,
                                         const access_record& record, std::span<const std::uint32_t> chunk_of_slot,
@@ -519,14 +521,14 @@ class iteration_planner {
     return than;
   }
 
-  /// A way to run a plan of who stays, and the frames that it copies; impossible where it does not fit.
+  /// A way to run a plan of stays, and the frames that it copies; impossible where it does not fit.
   struct way_tried {
     std::uint64_t moved = impossible;
     retained_ways ways;
   };
   static constexpr std::uint64_t impossible = variant_trial<Eviction>::impossible;
 
-  /// Bytes that `wanted` copies by `ways`, with early write-backs where these copy no more.
+  /// Frames that `wanted` copies by `ways`, with early write-backs where these copy no more.
   [[nodiscard]] way_tried try_ways(const chunk_cache<Eviction>& now, const access_record& record,
                                    std::span<const std::uint32_t> chunk_of_slot, const transfer::iteration_plan& wanted,
                                    retained_ways ways, trial_length length)
@@ -542,7 +544,7 @@ class iteration_planner {
     return found;
   }
 
-  /// What a plan of who stays copies, in the frames that it has or in any: it keeps its frames where they are no worse.
+  /// Frames that a plan of stays copies, in its own frames or in any: it keeps its own where they are no worse.
   [[nodiscard]] std::uint64_t frames_moved(planned_iteration& planned, const chunk_cache<Eviction>& now,
                                            const access_record& record, std::span<const std::uint32_t> chunk_of_slot)
   {
@@ -561,7 +563,7 @@ class iteration_planner {
     return best.moved;
   }
 
-  /// Runs a plan that leaves frames open. Where that moves no more than `than`, the stays and the frames of its last
+  /// Runs a plan that leaves frames open. Where this moves no more than `than`, the stays and the frames of its last
   /// run are kept. A run takes frames by age, so its copies begin earlier than those of a plan that takes the lowest
   /// frames. A plan with frames ends where it began sooner than one that finds them. Where chunks change frames from
   /// run to run, so that this would move more than 1 % more, the open plan is kept, if it moves less than `than`.
@@ -650,30 +652,30 @@ class iteration_planner {
   [[no_unique_address]] std::conditional_t<Transfer::plans, retained_run, nothing> retained_;
 };
 
-/// Plans of all records, and plans put aside for other orders of lists.
+/// The plans of all records, and plans put aside for other orders of lists.
 ///
 /// Lists that exchange their bytes put other chunks under the slots of a record, so an order of lists has plans of its
-/// own. Lists that exchange places in turn, as versions of weights do, come back to orders that were there before, and
-/// find their plans. Cost: O(lists) for a change of order, without allocation for an order that is known.
+/// own. Lists that exchange places in turn, as versions of weights do, return to earlier orders and find their plans.
+/// Cost: O(lists) for a change of order, without allocation for an order that is known.
 ///
 ///     plans_by_order plans;
 ///     plans.prepare(order), plans.change(order);      // lists have exchanged places
 ///     if (plans[record].current.valid) follow(plans[record]);
 class plans_by_order {
  public:
-  /// Orders that keep their plans: as many versions of weights can take turns.
+  /// Orders that keep their plans: enough for as many weight versions.
   static constexpr std::size_t known_orders = 8;
 
   [[nodiscard]] std::size_t size() const noexcept { return now_.plans.size(); }
   [[nodiscard]] planned_iteration& operator[](std::size_t record) noexcept { return now_.plans[record]; }
   [[nodiscard]] const planned_iteration& operator[](std::size_t record) const noexcept { return now_.plans[record]; }
-  /// Room for plans of so many records, in this order.
+  /// Makes room for plans of so many records, in this order.
   void grow(std::size_t records)
   {
     if (now_.plans.size() < records) now_.plans.resize(records);
   }
 
-  /// Memory for a change to this order, so that the change itself cannot fail. @throws std::bad_alloc
+  /// Allocates for a change to this order, so that the change itself cannot fail. @throws std::bad_alloc
   void prepare(std::span<const list_id> order)
   {
     now_.order.reserve(order.size());  // the order of declaration is filled in as a whole
@@ -692,7 +694,7 @@ class plans_by_order {
     for (planned_iteration& it : now_.plans) it.is_marked = false;  // entries have the marks of the other plans
   }
 
-  /// The record is another one now.
+  /// The record has changed.
   void forget(std::size_t record) noexcept
   {
     forget_in(now_, record);

@@ -17,7 +17,7 @@ namespace detail {
 using manager_kinds = accepts<rules_kind, layout_kind, eviction_kind, placement_kind, gradient_kind, transfer_kind,
                               mover_kind, sink_kind, checks_kind>;
 
-/// With whatever else the list names: who takes it checks it.
+/// Other types in the list are ignored here: the class that uses them checks them.
 template <class Backend, class... Policies>
 using manager_among = basic_manager<
     Backend, pick_policy<rules_kind, training_rules, Policies...>,
@@ -40,7 +40,7 @@ consteval bool is_backend()
   return stream_backend<Backend>;
 }
 
-/// A mistake inside a policy is one sentence too: what its family has to have.
+/// A policy without a required member is one sentence too, which lists the members of its family.
 template <class Backend, class... Policies>
 consteval bool has_hooks()
 {

@@ -28,7 +28,7 @@ namespace chunkmem::inline v0 {
 ///     tiers.reset(tensors, 1_MiB, 64_MiB);
 ///     const tier where = tiers.preferred_tier(weight);
 ///
-/// `reset` asks the policy once the model is sealed. `measured` tells how much an iteration leased at once, and
+/// `reset` asks the policy once the model is sealed. `measured` takes the peak of the leases of an iteration, and
 /// `assign` asks the policy again. Cost: O(slots) for each assignment.
 template <placement_policy Placement>
 class state_tiers {
@@ -39,12 +39,12 @@ class state_tiers {
 
   [[nodiscard]] const Placement& policy() const noexcept { return policy_; }
   [[nodiscard]] tier preferred_tier(slot_id value_slot) const noexcept { return tiers_[index_of(value_slot)]; }
-  /// The peak of leases that tiers were given by, and whether it is that of a whole iteration.
+  /// The peak of leases by which tiers were assigned, and whether it was measured over a whole iteration.
   [[nodiscard]] bytes peak_leased() const noexcept { return peak_leased_; }
   [[nodiscard]] bool is_measured() const noexcept { return measured_; }
 
   [[nodiscard]] bool is_ready() const noexcept { return ready_; }
-  /// Nothing is known but the declarations. @pre sealed @throws config_error   the policy cannot place this model
+  /// Assigns tiers by the declarations alone. @pre sealed @throws config_error   the policy cannot place this model
   void reset(const registry& tensors, bytes frame, bytes device)
   {
     states_.assign(tensors.parameters(), bytes{});
@@ -58,14 +58,14 @@ class state_tiers {
     ready_ = true;
   }
 
-  /// An iteration leased that much at once.
+  /// An iteration leased at most this much at once.
   void measured(bytes peak_leased) noexcept
   {
     peak_leased_ = std::max(peak_leased_, peak_leased);
     measured_ = true;
   }
 
-  /// Puts back the tiers and what was measured, unless `keep()` was called: for calls that may be refused.
+  /// Restores the tiers and the measured peak, unless `keep()` was called: for calls that may be refused.
   class trial {
    public:
     explicit trial(state_tiers& of) : of_{of}, tiers_{of.tiers_}, peak_leased_{of.peak_leased_}, measured_{of.measured_}
@@ -89,7 +89,7 @@ class state_tiers {
     bool is_kept_ = false;
   };
 
-  /// Another value of the policy, which the next assignment asks. Before `reset` nothing else happens.
+  /// Takes another value of the policy, and assigns again; before `reset`, only takes the value.
   /// @throws as assign; policy and tiers as before
   void change_policy(Placement policy, bytes device)
   {
@@ -139,14 +139,14 @@ class state_tiers {
   bool ready_ = false;
 };
 
-/// Decides where the tensors of a model lie: how large chunks are, which chunk holds what, and which tier states live
-/// in.
+/// Decides where the tensors of a model lie: the size of chunks, the chunk of each tensor, and the tier of optimizer
+/// states.
 ///
 ///     model_places<append_layout, placement::optimizer_on_host> places{{}, {}};
 ///     const bytes frame = places.seal(tensors, 1_MiB, 64_MiB);
 ///
-/// `seal` places everything in the order of declaration; `order_by_first_use` places it again as a rehearsed step uses
-/// it; `assign_tiers` asks the placement policy once leases were measured.
+/// `seal` places all tensors in the order of declaration; `order_by_first_use` places them again in the order of a
+/// rehearsed step; `assign_tiers` asks the placement policy once leases were measured.
 template <chunk_layout Layout, placement_policy Placement>
 class model_places {
  public:
@@ -168,8 +168,8 @@ class model_places {
     return frame;
   }
 
-  /// At the size of chunks with which the layout wastes the least bytes, no larger than a sixteenth of the device; in
-  /// the order of declaration. Cost: that of chunk_size_search.
+  /// The waste at the size of chunks with which the layout wastes the least bytes, no larger than a sixteenth of the
+  /// device; in the order of declaration. Cost: that of chunk_size_search.
   [[nodiscard]] chunk_waste::at_size least_waste(const registry& tensors, bytes device) const
     requires searchable_layout<Layout>
   {
@@ -186,7 +186,7 @@ class model_places {
     return {found.frame == bytes{} ? limits.most : found.frame, found.frame * found.frames, found.payload};
   }
 
-  /// The order was asked for and is not known yet.
+  /// The order of first use is wanted and not known yet.
   [[nodiscard]] bool wants_order(const manager_options& options) const noexcept
   {
     return !ordered_ && options.order == tensor_order::first_use;
@@ -209,7 +209,7 @@ class model_places {
       return least_waste(tensors, device).chunk_bytes;
     } else {
       throw config_error{
-          "this layout cannot be searched for the size of chunks: give chunk_bytes, or take one that "
+          "this layout cannot be searched for the size of chunks: give chunk_bytes, or use a layout that "
           "can, such as append_layout or size_class_layout"};
     }
   }
@@ -221,8 +221,8 @@ class model_places {
 
 /// Declares a model, places it before its first use, and resolves the handles that the declarations gave.
 ///
-/// `add` gives a handle; `seal` ends the declarations; `slot_of(handle)` is the way from a handle to its slot, and
-/// seals where nobody did. Cost of slot_of: one compare, one load.
+/// `add` gives a handle; `seal` ends the declarations; `slot_of(handle)` gives the slot of a handle, and seals where
+/// the manager is not sealed. Cost of slot_of: one compare, one load.
 /// @tparam Engine   engine, whose tensors, gradients and frames it fills
 template <class Engine, chunk_layout Layout, placement_policy Placement, gradient_policy Gradient>
 class model_builder {
@@ -252,7 +252,7 @@ class model_builder {
     constexpr dtype type = dtype_of<Element>;
     return {{engine_->tensors().add(extents, type, part, group, gradient_.type_for(type)), owner_}};
   }
-  /// Lists beside each parameter, all of them or none. @throws usage_error   sealed already, or a name twice
+  /// Adds lists for each parameter, all of them or none. @throws usage_error   sealed already, or a name twice
   void add_lists(std::span<const list_spec> specs)
   {
     registry more = engine_->tensors();
@@ -271,9 +271,10 @@ class model_builder {
     is_known_to_fit_ = true;
     return need;
   }
-  /// The same for a caller who asks for the waste. Cost: a search where chunks waste more than little.
+  /// As `seal`, with the waste of the chunks. Cost: a search where chunks waste more than `chunk_waste::little`.
   memory_requirement seal_and_report();
-  /// The same for a rehearsal, which finds out what fits. @throws config_error   as seal, but not about capacities
+  /// As `seal`, for a rehearsal, which finds the capacities itself. @throws config_error   as seal, but not about
+  /// capacities
   memory_requirement place()
   {
     if (gradient_.takes_slot()) prepare_for_gradients_in_place();
@@ -283,7 +284,7 @@ class model_builder {
     if (gradient_.takes_slot()) tell_gradients_of_gathered();
     return requirement();
   }
-  /// A rehearsed step fits: what the declarations alone say does not matter.
+  /// A rehearsed step fits: the bounds of the declarations are not checked.
   void note_fit() noexcept { is_known_to_fit_ = true; }
   [[nodiscard]] memory_requirement requirement() const
   {
@@ -292,7 +293,7 @@ class model_builder {
       return !tensors.is_state(slot) || tiers().preferred_tier(tensors.value_of(slot)) == tier::device;
     });
   }
-  /// The waste of all placed chunks. Of a sharded model nothing: its units are no tensors of a user. @pre placed
+  /// The waste of all placed chunks. Zero for a sharded model: its units are no tensors of a user. @pre placed
   [[nodiscard]] chunk_waste waste() const
   {
     if constexpr (Engine::copies_type::gathers) return {};
@@ -310,7 +311,8 @@ class model_builder {
   }
   /// @throws config_error   the order of first use is wanted and not known; and as seal
   void expect_ready();
-  /// Seals where nobody did, and again where that was refused. @throws as seal; device_error   the device is lost
+  /// Seals where the manager is not sealed, and again where a seal was refused. @throws as seal; device_error   the
+  /// device is lost
   void prepare()
   {
     engine_->health().expect_alive();
@@ -318,12 +320,12 @@ class model_builder {
     ready_owner_ = owner_;
   }
   [[nodiscard]] bool wants_order() const noexcept { return places_.wants_order(engine_->options()); }
-  /// A step was rehearsed: the next use asks again for what is still to be found, the order or whether it fits.
+  /// A step was rehearsed: the next use checks again for the order and whether the step fits.
   void forget_ready() noexcept
   {
     if (wants_order() || !is_known_to_fit_) ready_owner_ = no_owner;
   }
-  /// The order of first use is known: everything is placed again, where it was wanted.
+  /// The order of first use is known: all tensors are placed again, where the options want this order.
   void learn_order(const access_record& step)
   {
     if (wants_order())
@@ -332,12 +334,12 @@ class model_builder {
 
   // Tiers of states.
 
-  /// Whoever tries other tiers keeps this; see state_tiers::trial. @pre everything is placed
+  /// For a trial of other tiers; see state_tiers::trial. @pre everything is placed
   [[nodiscard]] typename state_tiers_type::trial try_tiers()
   {
     return typename state_tiers_type::trial{places_.tiers()};
   }
-  /// An iteration leased that much of the device at once.
+  /// An iteration leased at most this much of the device at once.
   void measured(bytes leased) noexcept { places_.tiers().measured(leased); }
   /// Gives states tiers for a device of this size. @return   one changed   @throws config_error   tiers as before
   bool assign_tiers(bytes device) { return places_.tiers().assign(device); }
@@ -347,7 +349,7 @@ class model_builder {
   {
     places_.tiers().change_policy(std::move(policy), capacities()[tier::device]);
   }
-  /// Before an iteration: what was leased so far may give states other tiers.
+  /// Before an iteration: the leases so far may give states other tiers.
   /// @throws config_error   the placement refuses it
   void revise_tiers()
   {
@@ -363,8 +365,8 @@ class model_builder {
   {
     return tiers().preferred_tier(value_slot) == tier::device ? memory_location::device : memory_location::host;
   }
-  /// Where the calling thread updates a parameter: where the optimizer's states live, if it can read there or has
-  /// nothing to read.
+  /// Where the calling thread updates a parameter: in the tier of the optimizer's states, if the thread can address it
+  /// or the backend has no bytes.
   [[nodiscard]] memory_location update_place(slot_id value_slot) const noexcept
   {
     constexpr bool is_free = Engine::host_addressable || !Engine::has_bytes;
@@ -373,7 +375,7 @@ class model_builder {
 
   // Handles.
 
-  /// The hot path: one compare says that the handle is ours and that everything is placed.
+  /// The hot path: one compare checks that the handle is of this manager and that it is sealed.
   /// @throws usage_error   of another manager; config_error   as seal
   [[nodiscard]] slot_id slot_of(tensor_handle wanted)
   {
@@ -393,7 +395,7 @@ class model_builder {
     tensors.expects_of(value, tensors.is_in(wanted.id, list), "the master of a 32-bit parameter, which has none");
     return tensors.slot_in(wanted.id, list);
   }
-  /// @param what   happened: "a tensor was named"   @throws usage_error   of another manager
+  /// @param what   the event, such as "a tensor was named"   @throws usage_error   of another manager
   void expect_own(tensor_handle wanted, std::string_view what) const
   {
     expects(wanted.owner == owner_ && index_of(wanted.id) < engine_->tensors().tensors(), what);
@@ -409,7 +411,7 @@ class model_builder {
     expect_ready();
   }
 
-  /// A policy that could do nothing is refused: a knob without effect would be a surprise.
+  /// A policy without any effect is refused.
   void prepare_for_gradients_in_place()
   {
     const registry& tensors = engine_->tensors();
@@ -421,7 +423,7 @@ class model_builder {
     if (!any || !tensors.has_masters())
       throw config_error{
           "gradient::in_place needs 16-bit parameters and a master list beside them (declare "
-          "parameters as bf16 or fp16 and hand an optimizer's lists with masters to use(), or take "
+          "parameters as bf16 or fp16 and give use() an optimizer whose lists have masters, or use "
           "gradient::separate)"};
     engine_->gradients().places().enable(tensors.parameters());
   }

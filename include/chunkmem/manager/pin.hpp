@@ -14,10 +14,10 @@
 
 namespace chunkmem::inline v0 {
 
-/// The elements of a pin or lease together with the pin or lease itself: what `span()` of a temporary one gives.
+/// The elements of a pin or lease together with the pin or lease itself: the result of `span()` on a temporary.
 ///
-/// `for (float& x : m.acquire(w, access::read).span())` would otherwise walk over bytes that were released before the
-/// loop began. Copy it to a plain `std::span` only where the holder has a name.
+/// `for (float& x : m.acquire(w, access::read).span())` would otherwise read bytes that were released before the loop
+/// began. Copy it to a plain `std::span` only where the pin or lease has a name.
 template <class Element, class Holder>
 class held_span : public std::span<Element> {
  public:
@@ -50,7 +50,7 @@ class pin : public holder<Engine, access_token> {
   [[gnu::always_inline]] pin(control_block<Engine>* link, Take take) : holder<Engine, access_token>{link, take}
   {
   }
-  /// A writable pin that is only read from here on. The manager still counts the access as a write.
+  /// Converts a writable pin to a read-only one. The manager still counts the access as a write.
   template <class Other>
     requires(std::is_const_v<Element> && std::is_same_v<Other, mutable_element>)
   pin(pin<Other, Engine>&& other) noexcept : holder<Engine, access_token>{std::move(other)}
@@ -65,20 +65,20 @@ class pin : public holder<Engine, access_token> {
   operator Element*() const& { return data(); }
   operator Element*() const&& = delete;  // the bytes would be released before the function returns
 
-  /// The elements, where the calling thread may read the device tier or the pin is on the host. Of a pin for a stream:
-  /// behind a wait for that stream.
+  /// The elements, where the calling thread may read the device tier or the pin is on the host. For a pin of a stream:
+  /// after a wait for this stream.
   /// @throws usage_error   as data(), or the calling thread cannot reach these bytes
-  /// @throws comm_error    a pin for a stream, over ranks: their work has failed, and these bytes may depend on it
+  /// @throws comm_error    a pin for a stream, over ranks: work of ranks has failed, and these bytes may depend on it
   [[nodiscard]] std::span<Element> span() const& { return span_of<Element>(); }
 
-  /// Of a pin without a name: the span keeps the pin.
+  /// For a temporary pin: the span keeps the pin.
   [[nodiscard]] held_span<Element, pin> span() &&
   {
     const std::span<Element> elements = std::as_const(*this).span();
     return {elements, std::move(*this)};
   }
 
-  /// The elements of a pin that was acquired by a variable of type `access`, to be written.
+  /// The writable elements of a pin that was acquired by a variable of type `access`.
   /// @throws usage_error   as span(), or the mode was `access::read`
   [[nodiscard]] std::span<mutable_element> writable() const&
     requires std::is_const_v<Element>
@@ -90,8 +90,8 @@ class pin : public holder<Engine, access_token> {
   }
 
   /// The address without const, for readers whose interface has no const, such as `torch::from_blob`. Writing through
-  /// the address of a pin for reading is an error: the bytes are kept or lost with the capacity; `checks::full` reports
-  /// it.
+  /// the address of a pin for reading is an error: the written bytes may be lost, depending on the capacity.
+  /// `checks::full` reports it.
   /// @throws usage_error   as data()
   [[nodiscard]] mutable_element* data_without_const() const&
   {
@@ -127,7 +127,7 @@ class pin : public holder<Engine, access_token> {
 
 /// The gradient of a parameter while it is being written.
 ///
-/// `beta()` says what to do with what is there: 0 on the first write of a step (the bytes are undefined, overwrite
+/// `beta()` is the factor of the present bytes: 0 on the first write of a step (the bytes are undefined, overwrite
 /// them), else 1 (add to them).
 template <element Element, class Engine>
 class gradient_pin : public pin<Element, Engine> {
@@ -144,7 +144,7 @@ class gradient_pin : public pin<Element, Engine> {
   float beta_;
 };
 
-/// Bytes for a while, for activations and workspace: same arena and same budget as the chunks. Contents undefined.
+/// Scratch bytes for activations and workspace, from the same arena and budget as the chunks. Contents undefined.
 ///
 ///     const auto workspace = m.lease(tier::device, 64_MiB);
 ///     const std::span<float> numbers = workspace.span<float>();  // until `workspace` ends
@@ -166,7 +166,7 @@ class lease : public holder<Engine, lease_token> {
     if (held.data == nullptr) return {};
     return {reinterpret_cast<Element*>(held.data), static_cast<std::size_t>(held.size / sizeof(Element))};
   }
-  /// Of a lease without a name: the span keeps the lease.
+  /// For a temporary lease: the span keeps the lease.
   template <element Element>
   [[nodiscard]] held_span<Element, lease> span() &&
   {

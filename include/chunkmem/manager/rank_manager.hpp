@@ -5,7 +5,7 @@
 
 namespace chunkmem::inline v0 {
 
-/// The manager of this rank's bytes. A sharded_model gives the manager of its shares; a manager gives itself.
+/// The manager of this rank's bytes: of a sharded_model the manager of its shares, of a manager itself.
 ///
 ///     rank_manager(model).for_each_tensor(visit);   // buffers, activations and shares of this rank
 template <class Model>

@@ -20,16 +20,17 @@
 
 namespace chunkmem::inline v0 {
 
-/// Bytes that must survive a restart, by name: those of objects that were given to `use`, and the caller's own.
+/// The bytes that checkpoints save and load, by name: those of objects that were given to `use`, and the caller's own.
 ///
-/// `add(owner, ...)` registers all states of an object, `add(name, content)` one of the caller's. A checkpoint visits
-/// them by `for_each`. An object that is gone leaves its names, without content: `expect_whole` refuses a save then.
+/// `add(owner, ...)` registers all states of an object, `add(name, content)` one state of the caller. A checkpoint
+/// visits them by `for_each`. An object that has ended leaves its names, without content: `expect_whole` then refuses a
+/// save.
 class registered_states {
  public:
   /// Ties the object to this manager and registers its states. Guarantee: strong.
-  /// @param add_lists   called between, when nothing but it can throw any more
+  /// @param add_lists   called after all checks and allocations: nothing after it can throw
   /// @throws usage_error   the object is tied already, or a name twice; config_error   no checkpoint could hold a name;
-  ///   and what add_lists throws
+  ///   and the errors of add_lists
   template <registrable Owner, class AddLists>
   void add(Owner& owner, AddLists add_lists)
   {
@@ -55,7 +56,8 @@ class registered_states {
     append(states_, {std::string{name}, content, nullptr, callers_own});
   }
 
-  /// @param what   it is: "an optimizer kernel"   @throws usage_error   this manager was not given it by `use`
+  /// @param what   the object, such as "an optimizer kernel"   @throws usage_error   it was not given to this manager
+  ///   by `use`
   void expect_used(const registration& registered, std::string_view what) const
   {
     if (registered.is_tied_to(used_)) [[likely]]
@@ -66,7 +68,7 @@ class registered_states {
             : " that the manager was not given (call m.use() with it before the first access; a copy is another one)";
     throw usage_error{error_text{} << "chunkmem: a step with " << what << why};
   }
-  /// @throws usage_error   the owner of a state was given to `use` and is gone, and the bytes with it
+  /// @throws usage_error   the owner of a state was given to `use` and has ended, and the bytes with it
   void expect_whole() const
   {
     for (const named_state& named : states_)
@@ -74,10 +76,10 @@ class registered_states {
         throw usage_error{
             error_text{} << "chunkmem: the owner of the state " << named.name
                          << " was given to use() and is gone (keep it where it is for as "
-                         << "long as its manager is saved or loaded; a copy or a moved one is not known)"};
+                         << "long as its manager is saved or loaded; a copy or a moved object is not registered)"};
   }
 
-  /// Calls `visit(name, content)` for each that is a run of bytes. Where the owner is gone, there is no content.
+  /// Calls `visit(name, content)` for each state that is a run of bytes. Where the owner has ended, `content` is empty.
   template <class Visit>
   void for_each(Visit visit) const
   {
@@ -85,7 +87,7 @@ class registered_states {
       if (named.by_tensor == nullptr)
         visit(std::string_view{named.name}, has_owner(named) ? named.content : std::span<std::byte>{});
   }
-  /// Calls `visit(name, numbers, content)` for each that has a number for each parameter, where its owner is there.
+  /// Calls `visit(name, numbers, content)` for each state with a number for each parameter, where its owner lives.
   template <class Visit>
   void for_each_by_tensor(Visit visit) const
   {
@@ -114,7 +116,7 @@ class registered_states {
     std::string name;
     std::span<std::byte> content;
     void (*check)(std::span<const std::byte> loaded) = nullptr;
-    std::size_t owner = callers_own;  // among those that were given to use()
+    std::size_t owner = callers_own;  // index among the objects that were given to use()
     missed_updates* by_tensor = nullptr;
     bool is_constant = false;
   };
@@ -149,24 +151,25 @@ class registered_states {
   registrations used_;
 };
 
-/// Parameters whose update waits until their bytes are wanted, by the chunks that their values lie in, and who does it.
+/// Parameters whose updates wait until their bytes are used, by the chunks of their values, and the object that runs
+/// the updates.
 ///
-/// `prepare`, `add` for each parameter and `serve` begin; `catch_up(slot)` before a slot is used, or `finish()`, does
+/// `prepare`, `add` for each parameter and `serve` begin; `catch_up(slot)` before a use of a slot, or `finish()`, runs
 /// the updates. A chunk is updated as a whole: while one of its weights is pinned on the device, no other one can be
 /// written on the host. See optimizer::late_updates, which uses it.
 class pending_updates {
  public:
-  /// Does one update. May throw, and is called again then.
+  /// Runs one update. May throw, and is then called again.
   using update_type = void (*)(void* context, slot_id value_slot);
-  /// Hears that no update waits in a chunk of weights any more. @param is_lost   no update waits anywhere: those that
-  /// waited were not done
+  /// Called when no update waits in a chunk of weights any more. @param is_lost   no update waits in any chunk, since
+  /// the waiting updates were discarded
   using done_type = void (*)(void* context, bool is_lost) noexcept;
 
   /// @param tensors   of the manager; outlives this
   explicit pending_updates(registry& tensors) noexcept : tensors_{&tensors} {}
   pending_updates(const pending_updates&) = delete;
 
-  /// From here on nothing asks for memory. @pre nothing waits, and everything is placed
+  /// No later call allocates. @pre no update waits, and all tensors are placed
   void prepare()
   {
     first_.assign(tensors_->frames_of_chunk().size(), slot_id::none);
@@ -178,14 +181,14 @@ class pending_updates {
   [[nodiscard]] std::size_t count() const noexcept { return count_; }
   [[nodiscard]] bool has(slot_id value_slot) const noexcept { return count_ != 0 && waits_[index_of(value_slot)] != 0; }
 
-  /// Updates are done by `update(who, value_slot)`. No resident access passes by what waits.
+  /// Updates are run by `update(context, value_slot)`. No resident access can use a weight whose update waits.
   void serve(update_type update, void* context) noexcept
   {
     update_ = update;
     who_ = context;
     mask();
   }
-  /// `context` is gone, and with it what its updates need: what waits stays unusable until `discard`.
+  /// `context` has ended, and its updates cannot run: weights that wait stay unusable until `discard`.
   void leave(const void* context) noexcept
   {
     if (who_ != context) return;
@@ -193,35 +196,36 @@ class pending_updates {
     who_ = nullptr;
   }
 
-  /// `done` is called behind the updates of each chunk. One watches at a time.
+  /// `done` is called after the updates of each chunk. One watcher at a time.
   void watch(done_type done, void* context) noexcept
   {
     done_ = done;
     watcher_ = context;
   }
-  /// Does nothing where another one watches.
+  /// Does nothing where the watcher is another one.
   void end_watch(const void* context) noexcept
   {
     if (watcher_ != context) return;
     watch(nullptr, nullptr);
     is_read_behind_ = false;
   }
-  /// @param reads   the watcher reads bytes behind waiting updates from here on; false: it does so no more
+  /// @param reads   from now on the watcher reads bytes after their updates; false: no longer
   void read_behind(bool reads) noexcept { is_read_behind_ = reads; }
 
-  /// Somebody does what waits.
+  /// Updates wait, and their object lives.
   [[nodiscard]] bool is_served() const noexcept { return any() && update_ != nullptr; }
-  /// @throws usage_error   updates wait, and the object that had to do them is gone
+  /// @throws usage_error   updates wait, and the object that runs them has ended
   void expect_served() const
   {
     if (any()) expect_served(first_that_waits());
   }
-  /// The update of this parameter waits, and comes before those of its chunk that wait already. @pre it does not wait
+  /// The update of this parameter waits, before the waiting updates of its chunk. @pre it does not wait
   void add(slot_id value_slot) noexcept { add(value_slot, chunk_of(value_slot)); }
 
-  /// Before these bytes are used: does what waits in the chunk of their weight. During an update nothing happens.
+  /// Before these bytes are used: runs the waiting updates in the chunk of their weight. During an update nothing
+  /// happens.
   /// @param slot   of any list
-  /// @throws usage_error   the object that had to do it is gone; and what an update throws: the rest waits still
+  /// @throws usage_error   the object that runs them has ended; and the errors of an update: the rest still waits
   void catch_up(slot_id slot)
   {
     if (!any() || running_ || !tensors_->is_of_parameter(slot)) return;
@@ -230,21 +234,21 @@ class pending_updates {
     expect_served(slot);
     run(chunk_of(value));
   }
-  /// Before a trainer writes these bytes. The chunk of a list may have bytes of others, which somebody reads behind
-  /// their updates: then all that waits is done.
+  /// Before a trainer writes these bytes. Where a watcher reads the other bytes of this chunk after their updates, all
+  /// waiting updates run.
   /// @throws as catch_up
   void catch_up_to_write(slot_id slot)
   {
     is_read_behind_ && tensors_->is_of_parameter(slot) ? finish() : catch_up(slot);
   }
-  /// Does all that waits, chunk by chunk. @throws as catch_up
+  /// Runs all waiting updates, chunk by chunk. @throws as catch_up
   void finish()
   {
     if (!any() || running_) return;
     expect_served(first_that_waits());
     for (std::uint32_t index = 0; any(); ++index) run(chunk_id{index});
   }
-  /// No slot of what waits is found by a resident access: its next access is none. O(slots)
+  /// Hides waiting slots from resident accesses: their next access is none. O(slots)
   void mask() noexcept
   {
     if (!any()) return;
@@ -253,7 +257,7 @@ class pending_updates {
       if (has(value) || has_in(chunk_of(value))) (*tensors_)[each].next_access_index = access_record::never;
     }
   }
-  /// No update waits any more, and the watcher is told.
+  /// Discards all waiting updates, and notifies the watcher.
   void discard() noexcept
   {
     const bool some_waited = any();
@@ -292,7 +296,7 @@ class pending_updates {
                                    << "its update was done (call finish() before it ends, or load a checkpoint)"};
   }
 
-  /// Does what waits in a chunk. Where one throws, it and those behind it wait still.
+  /// Runs the waiting updates of a chunk. Where one throws, it and the later ones still wait.
   void run(chunk_id chunk)
   {
     slot_id& first = first_[index_of(chunk)];

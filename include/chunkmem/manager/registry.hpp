@@ -21,7 +21,7 @@
 
 namespace chunkmem::inline v0 {
 
-/// One tensor in one list: where its bytes are and what may happen to them. 32 bytes.
+/// One tensor in one list: the place of its bytes and its state. 32 bytes.
 ///
 ///     const slot& it = tensors[id];
 ///     std::byte* const begin = chunk + it.offset;
@@ -33,7 +33,7 @@ struct slot {
   std::uint32_t pins = 0;
   tensor_state state = tensor_state::free;
   bool starts_at_zero = false;  ///< its first use finds zeros: lists of optimizers
-  std::uint16_t host_pins = 0;  ///< those of its pins that are on the host
+  std::uint16_t host_pins = 0;  ///< pins on the host among them
 
   [[nodiscard]] std::uint32_t pins_in(memory_location place) const noexcept
   {
@@ -52,8 +52,8 @@ struct slot_table {
   sequence<std::uint32_t> frames_of_chunk;
   sequence<std::uint64_t> used;  ///< bytes of each chunk
 
-  /// Places slots of known sizes, in this order, into fresh chunks behind those that are there. O(slots).
-  /// @throws what the layout throws; chunks and places are worth nothing then
+  /// Places slots of known sizes, in this order, into fresh chunks after the present ones. O(slots).
+  /// @throws the errors of the layout; chunks and places are then undefined
   template <chunk_layout Layout>
   void place(std::span<const slot_id> order, Layout layout, bytes frame)
   {
@@ -109,7 +109,7 @@ struct stacked {
 inline constexpr list_id value_list{0};
 inline constexpr list_id gradient_list{1};
 
-/// What a tensor was declared as.
+/// The declaration of a tensor.
 ///
 ///     bytes all;
 ///     m.for_each_parameter([&](tensor_handle, const tensor_info& info) {
@@ -124,15 +124,15 @@ struct tensor_info {
   std::uint32_t ordinal = 0;  ///< among the parameters, or among all others
 };
 
-/// Tensors, lists and slots: what was declared, and where a layout put it.
+/// Tensors, lists and slots: the declarations, and the places that a layout gave them.
 ///
 ///     registry tensors;
 ///     const tensor_id weight = tensors.add({1'024, 1'024}, dtype::float32, role::parameter, group_id{0});
 ///     tensors.seal(append_layout{}, 4_MiB);
 ///     const chunk_id chunk = tensors.chunk_of(weight);
 ///
-/// Parameters have a slot in each list, other tensors one. Slots are names: where their bytes lie may change. A master
-/// list has bytes for 16-bit parameters only.
+/// Parameters have a slot in each list, other tensors one. A slot is a number: the place of its bytes may change. A
+/// master list has bytes for 16-bit parameters only.
 class registry {
  public:
   tensor_id add(const shape& extents, dtype type, role part, group_id group)
@@ -152,20 +152,20 @@ class registry {
     ++ordinal;
     return tensor_id{static_cast<std::uint32_t>(tensors_.size() - 1)};
   }
-  /// The next `count` calls of `add` ask for no memory.
+  /// The next `count` calls of `add` allocate nothing.
   void make_room(std::size_t count)
   {
     if (tensors_.capacity() - tensors_.size() < count) tensors_.reserve(2 * tensors_.size() + count);
   }
 
-  /// An optimizer will update the parameters. @throws usage_error   one is of a type that none can update
+  /// An optimizer will update the parameters. @throws usage_error   a parameter has a type that no optimizer updates
   void expect_updated() const
   {
     for (std::uint32_t id = 0; id < tensors(); ++id)
       if (tensors_[id].part == role::parameter && !is_updated(tensors_[id].type))
         refuse_type(tensor_id{id}, tensors_[id].type);
   }
-  /// From here on none is added that it could not update. @pre expect_updated
+  /// From here on, a parameter of such a type is refused. @pre expect_updated
   void take_steps() noexcept { takes_steps_ = true; }
 
   list_id add_list(const list_spec& spec)
@@ -188,8 +188,8 @@ class registry {
     return added;
   }
 
-  /// Places everything with copies of a layout, in the order of declaration. O(slots) calls of it.
-  /// @throws size_overflow, usage_error with nothing sealed; what the layout throws
+  /// Places all tensors with copies of a layout, in the order of declaration. O(slots) calls of the layout.
+  /// @throws size_overflow, usage_error with nothing sealed; the errors of the layout
   template <chunk_layout Layout>
   void seal(const Layout& prototype, bytes frame)
   {
@@ -202,11 +202,12 @@ class registry {
     sealed_ = true;
   }
 
-  /// Places everything again, in the order of first use: what is used together comes to lie together. What is never
-  /// used (UINT32_MAX) comes last; equal ones, and all others, stay in the order of declaration.
+  /// Places all tensors again, in the order of first use: tensors that are used together lie together. Unused tensors
+  /// (UINT32_MAX) come last; equal keys stay in the order of declaration.
   /// @param first_use   by slot, such as the access of its first access
   /// @pre nothing is allocated yet, and no slot was moved
-  /// @throws usage_error   not sealed, pinned, or not one number for each slot; what the layout throws, all as it was
+  /// @throws usage_error   not sealed, pinned, or not one number for each slot; the errors of the layout. State
+  ///   unchanged
   template <chunk_layout Layout>
   void place_by_use(std::span<const std::uint32_t> first_use, const Layout& prototype, bytes frame)
   {
@@ -236,7 +237,7 @@ class registry {
 
   [[nodiscard]] bool is_sealed() const noexcept { return sealed_; }
   [[nodiscard]] std::uint32_t lists() const noexcept { return static_cast<std::uint32_t>(lists_.size()); }
-  /// Values have the tensor's type, gradients what their policy says, other lists their own.
+  /// Values have the tensor's type, gradients the type of their policy, other lists their own.
   [[nodiscard]] dtype type_in(tensor_id id, list_id list) const noexcept
   {
     const tensor_info& info = tensors_[index_of(id)];
@@ -257,7 +258,7 @@ class registry {
     const slot_id master = slot_of(masters_, index_of(value_slot));
     return (*this)[master].chunk == chunk_id::none ? slot_id::none : master;
   }
-  /// In a list of an optimizer.
+  /// The slot is in a list of an optimizer.
   [[nodiscard]] bool is_state(slot_id slot) const noexcept
   {
     return index_of(slot) >= 2 * parameters_ && is_of_parameter(slot);
@@ -266,7 +267,7 @@ class registry {
   {
     return has_masters() && is_state(slot) && index_of(slot) / parameters_ == index_of(masters_);
   }
-  /// Others than this rank change it while nobody holds it. O(tensors).
+  /// Other ranks change its bytes while it has no pins. O(tensors).
   [[nodiscard]] bool is_gathered(slot_id slot) const noexcept
   {
     return !is_of_parameter(slot) && std::any_of(tensors_.begin(), tensors_.end(), [&](const tensor_info& info) {
@@ -275,7 +276,7 @@ class registry {
   }
   [[nodiscard]] std::uint32_t parameters() const noexcept { return parameters_; }
   [[nodiscard]] tensor_id parameter(std::uint32_t ordinal) const noexcept { return of_parameter_[ordinal]; }
-  /// Of a parameter, by its value's slot.
+  /// The element type of a parameter, by the slot of its value.
   [[nodiscard]] dtype value_type(slot_id value_slot) const noexcept
   {
     return info(parameter(index_of(value_slot))).type;
@@ -289,7 +290,7 @@ class registry {
   {
     return index_of(slot) >= parameters_ && index_of(slot) < 2 * parameters_;
   }
-  /// In any list, the values among them.
+  /// The slot is of a parameter, in any list.
   [[nodiscard]] bool is_of_parameter(slot_id slot) const noexcept { return index_of(slot) < lists() * parameters_; }
   /// The value of the parameter that has this slot in some list. @pre is_of_parameter
   [[nodiscard]] slot_id value_of(slot_id slot) const noexcept { return slot_id{index_of(slot) % parameters_}; }
@@ -307,11 +308,11 @@ class registry {
   }
   [[nodiscard]] sequence<slot>& slots() noexcept { return table_.slots; }
   [[nodiscard]] const sequence<slot>& slots() const noexcept { return table_.slots; }
-  /// As plain numbers, for records and plans.
+  /// The chunk of each slot as plain numbers, for records and plans.
   [[nodiscard]] std::span<const std::uint32_t> chunk_of_slot() const noexcept { return table_.chunk_of_slot; }
   [[nodiscard]] std::span<const std::uint32_t> frames_of_chunk() const noexcept { return table_.frames_of_chunk; }
   [[nodiscard]] std::span<const std::uint64_t> used() const noexcept { return table_.used; }  ///< bytes of each chunk
-  /// Of all chunks together.
+  /// The frames of all chunks together.
   [[nodiscard]] std::uint64_t total_frames() const noexcept
   {
     std::uint64_t all = 0;
@@ -345,14 +346,14 @@ class registry {
     error_text text;
     text << "chunkmem: there is no list named '" << name << "'";
     if (lists_.size() == 2)
-      throw usage_error{text << " (call use with the optimizer before; there are value and gradient alone)"};
+      throw usage_error{text << " (call use with the optimizer first; the only lists are value and gradient)"};
     text << " (there are ";
     for (std::size_t index = 0; index < lists_.size(); ++index)
       text << (index == 0 ? "" : index + 1 < lists_.size() ? ", " : " and ") << lists_[index].name;
     throw usage_error{text << ")"};
   }
 
-  /// @throws usage_error   not sealed, no such list, a tensor of them is pinned, or the element types differ
+  /// @throws usage_error   not sealed, no such list, a tensor in them is pinned, or the element types differ
   void expect_exchangeable(list_id left, list_id right) const
   {
     expects(sealed_, "lists can be exchanged only after the manager was sealed");
@@ -369,7 +370,7 @@ class registry {
     }
   }
   /// Two lists of one element type exchange their bytes by exchanging places: a flip of weight versions. Slots keep
-  /// their names, so a record stays true. Calls `exchanged(left, right)` for each pair of slots. O(parameters).
+  /// their numbers, so a record stays valid. Calls `exchanged(left, right)` for each pair of slots. O(parameters).
   /// @pre expect_exchangeable
   template <class Exchanged>
   void exchange(list_id left, list_id right, Exchanged exchanged)
@@ -382,18 +383,18 @@ class registry {
     }
     std::swap(order_[index_of(left)], order_[index_of(right)]);
   }
-  /// Two slots of one size exchange their bytes. Their names stay. @pre no pins
+  /// Two slots of one size exchange their bytes. Their numbers stay. @pre no pins
   void exchange(slot_id first, slot_id second) noexcept
   {
-    // these two stay with the names
+    // these two stay with the numbers
     std::swap((*this)[first].next_access_index, (*this)[second].next_access_index);
     std::swap((*this)[first].starts_at_zero, (*this)[second].starts_at_zero);
     std::swap((*this)[first], (*this)[second]);
     std::swap(table_.chunk_of_slot[index_of(first)], table_.chunk_of_slot[index_of(second)]);
   }
-  /// By list: whose bytes it has, as exchanges left them. Empty before the manager was sealed.
+  /// By list: the list whose bytes it has after all exchanges. Empty before the manager is sealed.
   [[nodiscard]] std::span<const list_id> order() const noexcept { return std::span{order_}; }
-  /// The order that an exchange of these two would leave. Good until the next call. @pre sealed, and the lists exist
+  /// The order after an exchange of these two. Valid until the next call. @pre sealed, and the lists exist
   [[nodiscard]] std::span<const list_id> order_after(list_id left, list_id right)
   {
     next_order_ = order_;
@@ -411,8 +412,8 @@ class registry {
     slot_state.offset = offset;
   }
 
-  /// What files and messages call a tensor; an empty text takes the name away.
-  /// Guarantee: strong. @throws config_error   another tensor has this name, or no checkpoint could hold it
+  /// Sets the name of a tensor in files and messages; an empty text removes the name. Guarantee: strong. @throws
+  /// config_error   another tensor has this name, or no checkpoint could hold it
   void name(tensor_id id, std::string_view text)
   {
     if (!text.empty() && is_stored(id)) {
@@ -432,9 +433,9 @@ class registry {
   /// By tensor, as far as names were given.
   [[nodiscard]] std::span<const std::string> names() const noexcept { return names_.all(); }
 
-  /// What files call a tensor: its name, or "tensor.<number>". Allocates
+  /// The name of a tensor in files, or "tensor.<number>". Allocates
   [[nodiscard]] std::string name_of(tensor_id id) const { return names_.name_of(index_of(id)); }
-  /// The same for messages, a name in quotes. Allocates nothing.
+  /// The name for messages, in quotes. Allocates nothing.
   void write_name(tensor_id id, error_text& text) const noexcept
   {
     if (const std::string_view name = names_.of(index_of(id)); !name.empty())
@@ -515,7 +516,7 @@ class registry {
                               "it with role::frozen or role::buffer)"};
   }
 
-  /// A checkpoint holds it. The bytes of what is gathered are saved as shares.
+  /// A checkpoint holds the tensor. Gathered tensors are saved as shares.
   [[nodiscard]] bool is_stored(tensor_id id) const noexcept
   {
     const role part = tensors_[index_of(id)].part;
@@ -553,7 +554,7 @@ class registry {
     }
   }
 
-  /// Each list of each role, into chunks of its own; what was there stays where the layout throws.
+  /// Places each list of each role into chunks of its own; the places are unchanged where the layout throws.
   template <class Layout>
   void place_in_order(std::span<const std::uint32_t> first_use, const Layout& prototype, bytes frame)
   {
@@ -595,7 +596,7 @@ class registry {
   slot_table table_;
   sequence<slot_id> value_slots_;     // by tensor: parameters list by list, then all others
   sequence<tensor_id> of_parameter_;  // in the order of parameters
-  sequence<list_id> order_;           // by list: whose bytes it has
+  sequence<list_id> order_;           // by list: the list whose bytes it has
   sequence<list_id> next_order_;      // kept for its memory
   std::uint32_t parameters_ = 0;
   std::uint32_t others_ = 0;

@@ -23,12 +23,12 @@
 #include <string_view>
 #include <utility>
 
-// memory_requirement says what a model needs, rehearsal finds it, the refuse_ functions compare it with capacities,
-// and rehearse_step runs the step of a trainer without bytes.
+// memory_requirement is the need of a model, rehearsal finds it, the refuse_ functions compare it with capacities, and
+// rehearse_step runs the step of a trainer without bytes.
 
 namespace chunkmem::inline v0 {
 
-/// How many bytes of the chunks no tensor fills, at the size of chunks in use and at a better size.
+/// The bytes of the chunks that no tensor fills, at the present size of chunks and at a better size.
 ///
 ///     const chunk_waste seen = m.seal().waste;
 ///     if (seen.now.percent() > 5) std::cout << "take chunk_bytes of " << seen.better.chunk_bytes.count() << " B\n";
@@ -40,7 +40,7 @@ struct chunk_waste {
     bytes tensors;      ///< the bytes of all tensors in them
 
     [[nodiscard]] bytes wasted() const noexcept { return chunks - tensors; }
-    /// Of the chunks, from 0 to 100.
+    /// The waste in percent of the chunks, from 0 to 100.
     [[nodiscard]] double percent() const noexcept
     {
       if (chunks == bytes{}) return 0;
@@ -54,7 +54,7 @@ struct chunk_waste {
   at_size better;
 };
 
-/// What a model needs, known before anything is allocated.
+/// The memory that a model needs, known before anything is allocated.
 ///
 ///     const memory_requirement need = m.rehearse(step);
 ///     std::cout << need;  // a line for each number in bytes; or a field, such as need.smallest_device.count()
@@ -65,47 +65,47 @@ struct memory_requirement {
     [[nodiscard]] bytes& operator[](role part) noexcept { return values[static_cast<std::size_t>(part)]; }
     [[nodiscard]] const bytes& operator[](role part) const noexcept { return values[static_cast<std::size_t>(part)]; }
   };
-  /// Of a device that the rehearsal was asked about.
+  /// The need on a device of another capacity.
   struct other_device {
-    bytes device;        ///< its capacity, as asked
-    bytes least_device;  ///< `device` where the step runs on it, else the next capacity on which it runs
-    bytes host;          ///< least host capacity beside `device`
+    bytes device;        ///< its capacity, as given to `rehearse`
+    bytes least_device;  ///< `device` where the step runs on it, else the next larger capacity on which it runs
+    bytes host;          ///< least host capacity with a device of `least_device`
   };
 
   per_role by_role;
   bytes chunk_bytes;              ///< of one frame, as given or as searched
-  bytes chunks;                   ///< all chunks, whole frames: what they take when all are in one tier
+  bytes chunks;                   ///< all chunks in whole frames, all in one tier
   bytes largest_leases;           ///< the most that was leased at once on the device; from a rehearsal
   bytes everything;               ///< `chunks` and `largest_leases`, in whole frames: all at once in one tier
   bytes smallest_device;          ///< least device capacity; from a rehearsal exact, else that of the largest tensor
-  bytes smallest_host;            ///< least host capacity beside the device's capacity; from a rehearsal
+  bytes smallest_host;            ///< least host capacity with the given device capacity; from a rehearsal
   chunk_waste waste;              ///< from seal; nothing from a rehearsal, or of a sharded_model
-  sequence<other_device> others;  ///< those that the rehearsal was asked about
+  sequence<other_device> others;  ///< of the `others` that were given to `rehearse`
   bool rehearsed = false;
 
-  /// The least host capacity beside a device of another size. O(devices that were asked about)
+  /// The least host capacity with a device of another size. O(others)
   ///
   ///     const bytes cards[] = {24_GiB, 80_GiB};
   ///     const memory_requirement need = m.rehearse(step, rehearse_on::nothing, nullptr, cards);
   ///     const bytes host = need.smallest_host_for(24_GiB);
-  /// @throws usage_error    the rehearsal was not asked about this size
+  /// @throws usage_error    the rehearsal was not given this size
   /// @throws config_error   the step does not run on such a device, however large the host is
   [[nodiscard]] bytes smallest_host_for(bytes device) const
   {
     for (const other_device& it : others) {
       if (it.device != device) continue;
       if (it.least_device > device)
-        throw config_error{error_text{} << "chunkmem: no host is large enough beside a device of " << device.count()
+        throw config_error{error_text{} << "chunkmem: no host is large enough for a device of " << device.count()
                                         << " B: this step needs a device of at least " << it.least_device.count()
                                         << " B"};
       return it.host;
     }
-    throw usage_error{error_text{} << "chunkmem: the rehearsal was not asked about a device of " << device.count()
-                                   << " B (give this size to rehearse, as one of its devices)"};
+    throw usage_error{error_text{} << "chunkmem: the rehearsal was not given a device of " << device.count()
+                                   << " B (pass this size to rehearse, among its other devices)"};
   }
 
-  /// One line for each number: `name value`, as a report has them. Roles without tensors are left out, and so are the
-  /// numbers of a rehearsal where there was none. `others` has no lines.
+  /// One line for each number: `name value`, as in a report. Roles without tensors are left out, and without a
+  /// rehearsal so are its numbers. `others` has no lines.
   template <class Traits>
   friend std::basic_ostream<char, Traits>& operator<<(std::basic_ostream<char, Traits>& out,
                                                       const memory_requirement& it)
@@ -127,9 +127,9 @@ struct memory_requirement {
   }
 };
 
-/// How the chunks of a model fill tiers of given sizes. A view: everything that it names outlives it.
+/// How the chunks of a model fill tiers of given sizes. A view: the objects that it refers to outlive it.
 ///
-/// `lay_out(target, capacity)` prepares a residency, that of a manager or one to simulate with.
+/// `lay_out(target, capacity)` prepares the residency of a manager or of a simulation.
 struct model_frames {
   const registry& tensors;  ///< sealed, for all but `size`
   const gathered_chunks& gathered;
@@ -139,7 +139,7 @@ struct model_frames {
   [[nodiscard]] std::uint32_t in(bytes capacity) const noexcept
   {
     constexpr std::uint64_t most = UINT32_MAX / 2;
-    // Windows of different lengths cut each other's room: this many more frames make up for it (Robson 1971).
+    // Frame runs of different lengths fragment the room: this many more frames make up for it (Robson 1971).
     const std::uint64_t all = tensors.total_frames();
     std::uint64_t useful = all;
     for (std::uint32_t longest = tensors.longest_frame_run(); longest > 1; longest /= 2) useful += all;
@@ -169,13 +169,13 @@ struct model_frames {
 ///     rehearsal<Eviction, Transfer> trial{frames, Eviction{}, record, filled};
 ///     const std::uint64_t least = trial.smallest_device(host, 1'000);  // frames; 1001 where 1000 are too few
 ///
-/// The step is tried from the starts that a manager goes back to: as
-/// the recorded iteration after the weights were filled, and on an empty device; and with its record known on an empty
-/// device. Cost: two to thirty-two replays for each capacity tried; bookkeeping only, no bytes.
+/// The step is tried from the starts that a manager returns to: as the recorded iteration after the weights were filled
+/// and on an empty device, and with a known record on an empty device. Cost: two to thirty-two replays for each
+/// capacity tried; bookkeeping only, no bytes.
 template <class Eviction, class Transfer>
 class rehearsal {
  public:
-  /// The record is good for a device of any size.
+  /// The record holds for a device of any size.
   /// @param filled   by slot: it held bytes before the step
   rehearsal(const model_frames& frames, const Eviction& eviction, const access_record& record,
             const sequence<std::uint8_t>& filled)
@@ -183,14 +183,14 @@ class rehearsal {
   {
     add(record, filled);
   }
-  /// Without a step yet.
-  /// @param settle   `settle(device)`: makes the records and what was filled those of a device of this size; false
-  ///   where there are none. It is called before each replay, and may throw. It outlives this
+  /// Starts without a step; see `add`.
+  /// @param settle   `settle(device)`: adapts the records and filled slots to a device of this size; false where there
+  ///   are none. Called before each replay, may throw, outlives this object
   rehearsal(const model_frames& frames, const Eviction& eviction, call_ref<bool(bytes)> settle)
       : frames_{frames}, state_{eviction}, settle_{settle}
   {
   }
-  /// The step has another way too: all of them have to run, in any order.
+  /// Adds another variant of the step: all variants have to run, in any order.
   void add(const access_record& record, const sequence<std::uint8_t>& filled) { steps_.push_back({&record, &filled}); }
 
   /// The step runs with these capacities.
@@ -204,7 +204,7 @@ class rehearsal {
     return true;
   }
 
-  /// The least that any order of decisions needs: the most that is pinned and leased at once, in whole frames.
+  /// A lower bound for all decisions: the most that is pinned and leased at once, in whole frames.
   [[nodiscard]] std::uint64_t pinned_frames() const
   {
     std::uint64_t most = 0;
@@ -212,7 +212,7 @@ class rehearsal {
     return most;
   }
 
-  /// The least device capacity in whole frames, from `start` up, with `host` beside it.
+  /// The least device capacity in whole frames, from `start` up, with this host capacity.
   /// @return   frames, or `limit` + 1 if none fits
   [[nodiscard]] std::uint64_t smallest_device(bytes host, std::uint64_t limit, std::uint64_t start = 1)
   {
@@ -222,7 +222,8 @@ class rehearsal {
     return limit + 1;
   }
 
-  /// The least host capacity in whole frames, beside `device`. @return   frames, or `limit` if less does not fit
+  /// The least host capacity in whole frames, with this device capacity. @return   frames, or `limit` if less does not
+  /// fit
   [[nodiscard]] std::uint64_t smallest_host(bytes device, std::uint64_t limit)
   {
     std::uint64_t low = 0;
@@ -291,7 +292,7 @@ class rehearsal {
     hold(slot, kind_of(access::write, on_device ? memory_location::device : memory_location::host), [] {});
   }
 
-  /// As the manager does before the first iteration, where the step has its masters.
+  /// Makes the master as the manager does before the first iteration, where the step uses it.
   void make_master(const step& it, slot_id value)
   {
     const slot_id master = frames_.tensors.master_of(value);
@@ -320,8 +321,8 @@ class rehearsal {
   call_ref<bool(bytes)> settle_;
 };
 
-/// What the declarations alone say. @pre sealed
-/// @param visits   `visits(slot)`: it works on the device, so that its chunk must fit there
+/// The need by the declarations alone. @pre sealed
+/// @param visits   `visits(slot)`: the slot is used on the device, so that its chunk must fit there
 template <class Visits>
 [[nodiscard]] memory_requirement requirement_of(const model_frames& frames, const gradient_places& gradients,
                                                 Visits visits)
@@ -348,7 +349,7 @@ template <class Visits>
   return need;
 }
 
-/// The most that a rehearsed step leases at once.
+/// The peak of the leases of a rehearsed step.
 /// @tparam Log   rehearsal_log
 template <class Log>
 [[nodiscard]] bytes most_leased_of(const Log& rehearsed, tier where)
@@ -375,10 +376,10 @@ namespace detail {
 
 }  // namespace detail
 
-/// Adds what the rehearsed step says: the exact smallest capacities.
+/// Adds the exact smallest capacities of the rehearsed step.
 /// @param given    capacities of the backend
 /// @param others   capacities of other devices, for memory_requirement::others
-/// @param settle   `settle(device)`: makes the rehearsed record that of a device of this size; false where it cannot be
+/// @param settle   `settle(device)`: adapts the rehearsed record to a device of this size; false where it cannot be
 ///   placed
 template <class Transfer, class Eviction, class Log>
 void measure_need(const model_frames& frames, const Log& rehearsed, const Eviction& eviction, per_tier<bytes> given,
@@ -403,7 +404,7 @@ void measure_need(const model_frames& frames, const Log& rehearsed, const Evicti
   const bytes device = given[tier::device];
   const std::uint64_t largest = need.smallest_device.count() / frame.count();  // also where this step does not use it
   need.smallest_device = trial.smallest_device(roomy, 2 * all, largest) * frame;
-  // A frame run can be cut off by pins where one more frame would not be: a given capacity is tried as it is.
+  // One more frame can make pins cut off a frame run: a given capacity is tried as it is.
   const auto from = [&](bytes least, bytes wanted) {
     if (wanted <= least || trial.fits({{wanted, roomy}})) return least;
     return trial.smallest_device(roomy, 2 * all, wanted.count() / frame.count() + 1) * frame;
@@ -424,7 +425,7 @@ void measure_need(const model_frames& frames, const Log& rehearsed, const Evicti
   need.smallest_device = from(need.smallest_device, device);
   const bytes beside = beside_which(device);
   need.smallest_host = host_beside(beside);
-  const bytes host = given[tier::host];  // frame runs are cut off there, too
+  const bytes host = given[tier::host];  // pins can cut off frame runs there, too
   if (host > need.smallest_host && host < roomy && !trial.fits({{beside, host}})) {
     const std::uint64_t most = roomy.count() / frame.count();
     std::uint64_t count = host.count() / frame.count() + 1;
@@ -441,8 +442,8 @@ class too_small {
  public:
   explicit too_small(std::string_view what) { text_ << "chunkmem: " << what << " does not fit"; }
 
-  /// @param what   needs it, such as "the largest tensor of this model"
-  /// @param chunks_help   it might fit with smaller chunks
+  /// @param what   the part that needs it, such as "the largest tensor of this model"
+  /// @param chunks_help   the part might fit with smaller chunks
   void expect(std::string_view where, bytes capacity, bytes least, std::string_view what, bool chunks_help = true)
   {
     if (capacity >= least) return;
@@ -467,9 +468,9 @@ class too_small {
 
 }  // namespace detail
 
-/// What the weights take: they are all there once they were filled, if none is dropped. States of an optimizer are not
-/// counted: those of a parameter without a gradient never come to be. Nor are chunks that are gathered from shares of
-/// ranks. In whole frames. O(slots). @pre sealed
+/// The bytes of the weights, in whole frames: all exist once they were filled, if none is dropped. States of an
+/// optimizer are not counted: a parameter without a gradient never has any. Nor are chunks that are gathered from
+/// shares. O(slots). @pre sealed
 [[nodiscard]] inline bytes bytes_of_weights(const model_frames& of)
 {
   const registry& tensors = of.tensors;
@@ -512,28 +513,28 @@ inline void refuse_too_small_for_step(per_tier<bytes> given, const memory_requir
   sizes.refuse(need.chunk_bytes, " or batches");
 }
 
-/// What pins and leases of a rehearsal point to.
+/// The bytes behind pins and leases of a rehearsal.
 enum class rehearse_on : std::uint8_t {
   nothing,  ///< null: kernels are skipped where `rehearsing()` is true. Costs no memory; on every backend
-  /// Scratch bytes, so that plain loops need no test for null. Reads find zeros that nobody may write. All that is
-  /// written, and all leases, share one block: what is read back there is anything. So no value may decide what the
-  /// step does, no value that the step wrote may be an index, and floating-point traps have to be off. Kernels on
-  /// streams run in any order. Costs host memory outside of the budget for the time of the rehearsal: a block of
-  /// the largest tensor's size to read, and to write one of up to 1.5 times the largest tensor or lease, beside the
-  /// smaller ones before it. Costs the time of the step's arithmetic too. Only where the calling thread can
-  /// address the device.
+  /// Scratch bytes, so that plain loops need no test for null. Pins for reading see zeros that must not be written. All
+  /// other pins and all leases share one block, whose contents are arbitrary. So no value may decide what the step
+  /// does, no value that the step wrote may be an index, and floating-point traps have to be off. Kernels on streams
+  /// run in any order. Costs host memory outside of the budget for the time of the rehearsal: for reads a block of the
+  /// largest tensor's size; for writes a block of up to 1.5 times the largest tensor or lease, and the smaller blocks
+  /// before it. Costs the time of the step's arithmetic too. Only where the calling thread can address the device.
   scratch,
 };
 
 namespace detail {
 
-/// Pins and leases point to scratch bytes while it lives. Kernels that were launched on them are waited for.
+/// Pins and leases point to scratch bytes while this object lives. Its destructor waits for kernels on them.
 template <class Engine>
 class scratch_until_end {
  public:
   scratch_until_end(Engine& engine, rehearse_on on)
   {
-    if (on == rehearse_on::nothing || engine.rehearsing().is_running()) return;  // inside another one it is refused
+    if (on == rehearse_on::nothing || engine.rehearsing().is_running())
+      return;  // inside another rehearsal it is refused
     expects(Engine::host_addressable,
             "a rehearsal on scratch bytes, of a device that the calling thread cannot address: its kernels "
             "could not work on them (rehearse on nothing, and skip kernels where rehearsing() is true)");
@@ -574,9 +575,10 @@ void run_without_bytes(Engine& engine, Builder& builder, call_ref<void()> step)
       log.begin_next(engine.pending().any());
       step();
     }
-    expects(!engine.scratch().is_on() || log.held() == 0,
-            "a pin or lease of a rehearsal on scratch bytes outlived the step: its bytes are no tensor's (end all of "
-            "them in the step)");
+    expects(
+        !engine.scratch().is_on() || log.held() == 0,
+        "a pin or lease of a rehearsal on scratch bytes outlived the step: its bytes belong to no tensor (end all of "
+        "them in the step)");
   } catch (...) {
     end();
     throw;
@@ -594,7 +596,7 @@ void run_without_bytes(Engine& engine, Builder& builder, call_ref<void()> step)
 ///
 /// Cost: the step's calls, once or a few times, and the replays of `rehearsal`.
 /// @param builder    model_builder: places the model and gives states their tiers
-/// @param eviction   policy to simulate with
+/// @param eviction   policy of the simulation
 /// @param known      see basic_manager::rehearse
 /// @throws config_error, usage_error   see basic_manager::rehearse
 template <class Engine, class Builder>

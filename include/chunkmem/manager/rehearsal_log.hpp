@@ -20,18 +20,18 @@
 
 namespace chunkmem::inline v0 {
 
-/// Bytes that pins and leases of a rehearsal point to where it wants some; see rehearse_on.
+/// The scratch bytes of a rehearsal, for its pins and leases; see rehearse_on.
 ///
 ///     rehearsal_scratch scratch;
 ///     scratch.begin(size);
 ///     std::byte* const place = scratch.to_write(size);
 ///     scratch.end(false);  // no pin points to `place` any more
 ///
-/// Two blocks: one of zeros for what is read, one for what is written. Pages are the system's until they are touched.
-/// A larger block takes the place of a smaller one, which stays until the end, since pins may point to it.
+/// Two blocks: zeros for reads, and one for writes. Untouched pages use no memory. A larger block replaces a smaller
+/// one, which stays until the end, since pins may point to it.
 class rehearsal_scratch {
  public:
-  /// @param largest   of all tensors [bytes]   @throws std::bad_alloc   with nothing changed
+  /// @param largest   size of the largest tensor [bytes]   @throws std::bad_alloc   with nothing changed
   void begin(std::uint64_t largest)
   {
     block read{largest};
@@ -42,7 +42,7 @@ class rehearsal_scratch {
     blocks_.push_back(std::move(written));
     is_on_ = true;
   }
-  /// @param in_use   a pin or lease still points to the bytes: they stay until this ends
+  /// @param in_use   a pin or lease still points to the bytes: they stay until this object ends
   void end(bool in_use) noexcept
   {
     is_on_ = false;
@@ -86,8 +86,8 @@ class rehearsal_scratch {
     std::uint64_t size_ = 0;
   };
 
-  std::vector<block> blocks_;  // what is read, then what is written: the largest is last
-  std::size_t first_ = 0;      // what is read now
+  std::vector<block> blocks_;  // for reads, then for writes: the largest is last
+  std::size_t first_ = 0;      // the block for reads
   bool is_on_ = false;
   bool outlived_ = false;  // a mistake of the trainer: a pin outlived its rehearsal
 };
@@ -96,34 +96,34 @@ class rehearsal_scratch {
 ///
 ///     for (const rehearsed_iteration& it : turn.iterations) trial.add(it.record, it.filled);
 struct rehearsed_iteration {
-  access_record record;           ///< what it began with pinned or leased is taken first
+  access_record record;           ///< begins with the pins and leases that were held before
   sequence<std::uint8_t> filled;  ///< by slot: it held bytes before the iteration
 };
 
-/// One way of a step, as it was rehearsed.
+/// One rehearsed run of a step.
 ///
 ///     for (const rehearsed_turn& it : log.turns()) longest = std::max(longest, it.record.size());
 struct rehearsed_turn {
   /// Where an iteration begins, after another one of the step.
   struct border {
-    std::uint32_t entries = 0;   ///< of the record, so far
-    std::uint32_t releases = 0;  ///< the same
+    std::uint32_t entries = 0;   ///< entries of the record before it
+    std::uint32_t releases = 0;  ///< releases before it
   };
   access_record record;
   std::vector<border> borders;
-  std::vector<rehearsed_iteration> iterations;  ///< empty where the step has one: that is the record
+  std::vector<rehearsed_iteration> iterations;  ///< empty where the step has one iteration: the record
   sequence<std::uint8_t> filled;                ///< by slot: it held bytes before the step
   sequence<std::uint8_t> touched;               ///< by slot: the step uses it
-  bool updates_wait = false;                    ///< it began while updates of the step before waited
+  bool updates_wait = false;                    ///< the run began while updates of the step before waited
 };
 
-/// Writes down a step that is run without bytes, and puts all slots back afterwards.
+/// Records a step that runs without bytes, and restores all slots afterwards.
 ///
-/// `begin(tensors)`, the calls of the step, `end()`. A step that has several ways is run once for each, with
-/// `begin_next()` in between, while `wants_next()`: the first step leaves updates to the second; or somebody in the
-/// step called `want_turns()`. A tensor that is read before it was written counts as filled, and so do weights, masters
-/// and buffers that the step does not touch. Mistakes against the rules are found as in a real step. Cost: O(slots) for
-/// begin, begin_next and end, O(1) for a call.
+/// `begin(tensors)`, the calls of the step, `end()`. A step with several variants is run once for each, with
+/// `begin_next()` in between, while `wants_next()`: the first run leaves updates to the second; or a call in the step
+/// used `want_turns()`. A tensor that is read before it was written counts as filled, and so do weights, masters and
+/// buffers that the step does not touch. Violations of the tensor rules are reported as in a real step. Cost: O(slots)
+/// for begin, begin_next and end, O(1) for a call.
 template <tensor_rules Rules>
 class rehearsal_log {
  public:
@@ -136,17 +136,17 @@ class rehearsal_log {
     begin_turn(0, tensors, false);
     began_at_ = serial_;
     held_ = 0;
-    tensors_ = &tensors;  // it runs from here on, and not where there was no memory for what it puts back
+    tensors_ = &tensors;  // runs from here on: all memory for the restore is allocated
   }
   static constexpr std::size_t most_turns = 3;
-  /// The step has `count` ways, so the step is run `count` times. @pre at most most_turns
+  /// The step has `count` variants and is run `count` times. @pre at most most_turns
   void want_turns(std::size_t count) noexcept { wanted_ = std::max(wanted_, count); }
   /// The step is to be run once more. @param updates_wait   updates of the last run wait
   [[nodiscard]] bool wants_next(bool updates_wait) const noexcept
   {
     return last_ + 1 < std::max(wanted_, updates_wait ? std::size_t{2} : std::size_t{1});
   }
-  /// The step is about to run once more. Pins of the run before change nothing any more. @pre wants_next()
+  /// The step is about to run once more. Pins of the run before have no effect any more. @pre wants_next()
   void begin_next(bool updates_wait)
   {
     assume_filled(*tensors_);
@@ -155,7 +155,7 @@ class rehearsal_log {
     for (std::size_t index = 0; index < before_.size(); ++index)
       if (turns_[before].touched[index] == 0) turns_[last_].filled[index] |= turns_[before].filled[index];
   }
-  /// Which run of the step this is, from 0 on.
+  /// The number of this run of the step, from 0.
   [[nodiscard]] std::size_t turn() const noexcept { return last_; }
 
   void end() noexcept
@@ -166,10 +166,10 @@ class rehearsal_log {
   }
 
   [[nodiscard]] bool is_running() const noexcept { return tensors_ != nullptr; }
-  /// The ways of the step, in the order in which they were run; before any rehearsal one that is empty.
+  /// The variants of the step, in the order of their runs; one empty variant before any rehearsal.
   [[nodiscard]] std::span<rehearsed_turn> turns() noexcept { return std::span{turns_}.first(last_ + 1); }
   [[nodiscard]] std::span<const rehearsed_turn> turns() const noexcept { return std::span{turns_}.first(last_ + 1); }
-  /// The ways that begin with waiting updates, or the ways that begin without. The last way where there are none.
+  /// The variants that begin with waiting updates, or those that begin without. The last variant where there are none.
   [[nodiscard]] std::span<const rehearsed_turn> turns(bool updates_wait) const noexcept
   {
     const auto all = turns();
@@ -183,7 +183,8 @@ class rehearsal_log {
   /// The record of the last run. Most steps are like the last run.
   [[nodiscard]] const access_record& last_record() const noexcept { return turns_[last_].record; }
 
-  /// Tells the pins of one rehearsal from those of another, and from those of iterations, whose numbers are small.
+  /// Distinguishes the pins of one rehearsal from those of another, and from those of iterations, whose numbers are
+  /// small.
   [[nodiscard]] std::uint32_t serial() const noexcept { return serial_; }
   /// A pin or lease with this number was made in a rehearsal.
   [[nodiscard]] static constexpr bool made(std::uint32_t serial) noexcept { return serial >= first_serial; }
@@ -191,7 +192,7 @@ class rehearsal_log {
   /// Pins and leases of the last rehearsal that have not ended.
   [[nodiscard]] std::uint64_t held() const noexcept { return held_; }
 
-  /// The trainer begins an iteration. A manager decides for each iteration alone, so each has a record of its own.
+  /// The trainer begins an iteration. A manager plans each iteration separately, so each has a record of its own.
   void begin_iteration()
   {
     rehearsed_turn& now = turns_[last_];
@@ -229,7 +230,7 @@ class rehearsal_log {
     return now.record.append({index_of(slot), 0, 0, kind, false, 0}, {});
   }
 
-  /// Pins that outlived their rehearsal change nothing.
+  /// Pins that outlived their rehearsal have no effect.
   void release(slot_id slot, std::uint32_t access_index, std::uint32_t serial) noexcept
   {
     note_end(serial);
@@ -283,7 +284,8 @@ class rehearsal_log {
     ++serial_;
   }
 
-  /// What is held across a border is taken first by the iteration behind it, in the order in which it was taken.
+  /// Pins and leases that are held across the end of an iteration are the first entries of the next one, in their
+  /// order.
   static void divide(rehearsed_turn& step)
   {
     const access_record& whole = step.record;
@@ -308,7 +310,7 @@ class rehearsal_log {
       };
       for (const std::uint32_t index : held) {
         const entry_kind kind = whole.entries()[index].kind;
-        const bool overwrites = is_access(kind) && access_of(kind) == access::write;  // its bytes are there now
+        const bool overwrites = is_access(kind) && access_of(kind) == access::write;  // its bytes exist now
         take(index, overwrites ? kind_of(access::read_write, place_of(kind)) : kind);
       }
       const auto release_until = [&](std::uint32_t until) {

@@ -20,7 +20,7 @@
 
 namespace chunkmem::inline v0 {
 
-/// A mover that moves nothing: it writes down what a chunk_cache decides, and at which access.
+/// A mover that moves nothing: it logs the decisions of a chunk_cache with their accesses.
 ///
 /// `at(access, freed_from)` sets the access of the decisions that follow; `moves()` has them in order. Cost: O(1) for
 /// each decision, amortised.
@@ -29,10 +29,10 @@ class decision_log {
   void clear() noexcept { moves_.clear(); }
   [[nodiscard]] const sequence<transfer::move>& moves() const noexcept { return moves_; }
 
-  /// Room for twice as many moves as there are. Runs of one record from other starts differ by less.
+  /// Makes room for twice as many moves. Runs of one record from other starts differ by less.
   void make_room() { moves_.reserve(2 * moves_.size() + 16); }
 
-  /// Frames of all loads and write-backs.
+  /// The frames of all logged loads and write-backs.
   [[nodiscard]] std::uint64_t frames_copied() const noexcept
   {
     std::uint64_t frames = 0;
@@ -85,7 +85,7 @@ class decision_log {
 
 /// Runs a recorded iteration on a chunk_cache without bytes, with the decisions that the manager would make.
 ///
-/// The cache is left as the iteration would leave it. Cost: the manager's bookkeeping, O(accesses), and no copies.
+/// The cache ends as the iteration would leave it. Cost: the manager's bookkeeping, O(accesses), and no copies.
 /// @code
 /// chunk_cache<Eviction> trial = cache;
 /// replay.run(record, chunk_of_slot, trial, log, true);   // throws out_of_memory where the iteration does not fit
@@ -97,12 +97,12 @@ class replay {
   };
 
  public:
-  /// Next uses by access index, for all runs from now on, instead of the record's; empty: the record's. They must
-  /// outlive the runs.
+  /// Next uses by access index, for all runs from now on, instead of the record's; empty: the record's. `next_uses`
+  /// outlives the runs.
   void follow(std::span<const std::uint32_t> next_uses) noexcept { next_uses_ = next_uses; }
 
-  /// @param profiled   false: as the iteration that is being recorded, when next uses are unknown
-  /// @param before_last   called before the last entry, when all that was released before it is
+  /// @param profiled   false: as the recording iteration, whose next uses are unknown
+  /// @param before_last   called before the last entry, after all earlier releases
   /// @throws out_of_memory   the iteration does not fit; the residency is left in the middle
   template <class Early = nothing>
   void run(const access_record& record, std::span<const std::uint32_t> chunk_of_slot, chunk_cache<Eviction>& state,
@@ -120,16 +120,16 @@ class replay {
     }
     log.at(record.size(), record.size());
     release_until(record, chunk_of_slot, state, log, ended, record.size());
-    // kept beyond its end: a repeated iteration would keep it again
+    // held beyond its end: a repeated iteration would hold it again
     for (std::uint32_t index = 0; index < record.size(); ++index)
       if (!record.is_drop(index) && record.details()[index].until == entry_detail::never)
         end(record, chunk_of_slot, state, log, index);
   }
 
-  /// Runs the record again and again until it ends as it ended before: then it fits for ever.
-  /// @param profiled   false: the first time is that of the recording
-  /// @param retold     the policy starts over with each iteration, as it does where plans are made
-  /// @param before_each   called before each time; may throw, which ends it
+  /// Repeats the record until it ends as it ended before: then it fits for any number of repetitions.
+  /// @param profiled   false: the first run is the recording
+  /// @param retold     the policy starts over with each iteration, as with plans
+  /// @param before_each   called before each run; may throw, which ends the trial
   /// @return           false where it does not fit; true also where 64 iterations fit and none ended as one before
   template <class Before = nothing>
   bool settles(const access_record& record, std::span<const std::uint32_t> chunk_of_slot, chunk_cache<Eviction>& state,
@@ -200,7 +200,7 @@ class replay {
   chunk_cache<Eviction> before_;      // kept between calls, so that a repeated proof allocates nothing
 };
 
-/// How long an iteration is repeated to see what it moves: the first rounds settle, the last ones are counted.
+/// How often an iteration is repeated to count its moves: the first rounds settle, the last ones are counted.
 ///
 ///     const std::uint64_t moved = trial.frames_moved(now, record, chunk_of_slot, 0, {.rounds = 3, .counted = 1});
 struct trial_length {
@@ -208,19 +208,19 @@ struct trial_length {
   int counted = 2;  ///< orbits of two are common
 };
 
-/// Long enough for two ways of moving to be compared: orbits of two, three, four, six and twelve are counted whole.
+/// Long enough to compare two plans: orbits of two, three, four, six and twelve are counted whole.
 inline constexpr trial_length long_trial{18, 12};
 
-/// Tries the settings of a tuned eviction policy on a recorded iteration: which moves the fewest bytes when it repeats?
+/// Finds the setting of a tuned eviction policy that moves the fewest bytes when a recorded iteration repeats.
 ///
 ///     variant_trial<eviction::cost_aware> trial;
 ///     cache.choose(trial.best(cache, record, chunk_of_slot));
 ///
-/// Cost: five replays for each setting, nothing where there is one only; no allocation when sizes repeat.
+/// Cost: five replays for each setting, none where there is one setting; no allocation when sizes repeat.
 template <class Eviction>
 class variant_trial {
  public:
-  /// The best setting for iterations that start from `now`; of equals the lowest, and 0 where none fits.
+  /// The best setting for iterations that start from `now`; the lowest of equal ones, and 0 where none fits.
   [[nodiscard]] std::uint32_t best(const chunk_cache<Eviction>& now, const access_record& record,
                                    std::span<const std::uint32_t> chunk_of_slot)
   {
@@ -269,7 +269,7 @@ class variant_trial {
   decision_log log_;
 };
 
-/// How a retained_run decides what its plan leaves open.
+/// The choices of a retained_run that its plan leaves open.
 ///
 ///     trial.start(cache.table(), plan, {}, {.writes_back_early = false});
 struct retained_ways {
@@ -281,9 +281,8 @@ struct retained_ways {
 
 /// Runs a recorded iteration by a plan that says which chunks stay, instead of the eviction policy.
 ///
-/// The run carries out as much of the plan as the engine could. So its answer is what an engine can do, with runs of
-/// frames and leases included. Cost: a copy of the chunk table and a replay for each run; no allocation when sizes
-/// repeat.
+/// The run carries out as much of the plan as the engine could, with frame runs and leases included. Cost: a copy of
+/// the chunk table and a replay for each run; no allocation when sizes repeat.
 /// @code
 /// retained_run trial;
 /// trial.start(cache.table(), plan);
@@ -314,7 +313,7 @@ class retained_run {
   void start(const chunk_table&, const transfer::iteration_plan&&, std::span<const std::uint32_t> = {},
              retained_ways = {}) = delete;  // the plan would be gone
 
-  /// Frames that the counted iterations copy, each planned where the one before it ended; not set where one does not
+  /// Frames that the counted iterations copy, each planned from the end of the one before; not set where one does not
   /// fit.
   /// @pre start()
   [[nodiscard]] std::optional<std::uint64_t> frames_moved(const access_record& record,
@@ -332,7 +331,7 @@ class retained_run {
     return moved;
   }
 
-  /// Runs it once more. @pre start()   @return   it fits; then state() is its end and log() what it did
+  /// Runs it once more. @pre start()   @return   it fits; then state() is its end and log() has its moves
   [[nodiscard]] bool run(const access_record& record, std::span<const std::uint32_t> chunk_of_slot)
   {
     state_.start_of(record, plan_->device_only);
@@ -355,12 +354,12 @@ class retained_run {
     return true;
   }
 
-  /// Some run since start() would have moved something later without retained_ways::writes_back_early.
+  /// Some run since start() made a move earlier because of retained_ways::writes_back_early.
   [[nodiscard]] bool has_written_back_early() const noexcept { return has_written_back_early_; }
-  /// By access index the frame that the chunk of its access came to in the last run, or none. Runs that choose the same
-  /// frames again end where they began, sooner or later.
+  /// By access index: the frame to which the last run loaded the chunk of this access, or none. Runs that choose the
+  /// same frames again end where they began, sooner or later.
   [[nodiscard]] std::span<const std::uint32_t> frames() const noexcept { return frames_; }
-  /// By chunk the first frame that it had when the last run began, or none.
+  /// By chunk: its first frame when the last run began, or none.
   [[nodiscard]] std::span<const frame_id> began_in() const noexcept { return began_in_; }
   /// Room for longer runs than the last one.
   void make_room()
@@ -373,7 +372,7 @@ class retained_run {
 
  private:
   /// Chunks that the plan gives up are written back while this iteration ends: the next one finds frames that wait for
-  /// no copy. Such a chunk may still be there at its next use, and then this copy was one too many. A chunk that is
+  /// no copy. Such a chunk may still be resident at its next use, and then this copy was unneeded. A chunk that is
   /// overwritten at its next use is left out.
   void write_back_early(const access_record& record)
   {
@@ -387,7 +386,7 @@ class retained_run {
     }
   }
 
-  /// What the next iteration uses first comes now, as far as there is room. What is still there stays.
+  /// Loads the first chunks of the next iteration now, as far as there is room. Resident ones stay.
   void load_early()
   {
     if (plan_->early.empty()) return;
@@ -418,7 +417,7 @@ class retained_run {
     }
   }
 
-  /// A chunk that lies in other frames than those of the plan is not kept there: it would be in the way of others.
+  /// A chunk that lies in other frames than those of the plan is not kept there: it would block others.
   void list_expected()
   {
     expected_.assign(plan_->first_use);
@@ -439,14 +438,14 @@ class retained_run {
     frames_.assign(record.size(), index_of(frame_pool::none));
     for (const transfer::move& action : log_.moves()) {
       if (action.kind != transfer::move_kind::load && action.kind != transfer::move_kind::claim) continue;
-      const std::uint32_t slot = record.entries()[action.access_index].slot;  // what comes early is not of this access
+      const std::uint32_t slot = record.entries()[action.access_index].slot;  // an early load is not of this access
       if (slot != access_record::never && chunk_of_slot[slot] == action.chunk)
         frames_[action.access_index] = static_cast<std::uint32_t>(action.place);
     }
   }
 
-  /// The frame in which the chunk lay when the iteration began, if no load has to wait for it, so that plans close on
-  /// themselves; else the one that is free the longest.
+  /// The frame of the chunk at the start of the iteration, if no load has to wait for it, so that plans end where they
+  /// began; else the frame that is free the longest.
   sequence<frame_id>::iterator choose_frame(const transfer::early_load& load)
   {
     const auto own = std::find(free_.begin(), free_.end(), began_in_[load.chunk]);
@@ -454,7 +453,7 @@ class retained_run {
     return std::find_if(free_.begin(), free_.end(), [&](frame_id frame) { return index_of(frame) < load.lease_limit; });
   }
 
-  /// Those that are free the longest come first: loads into them can start first.
+  /// Frames that are free the longest come first: loads into them can start first.
   void list_free_frames()
   {
     const frame_pool& pool = state_.space(tier::device).pool();

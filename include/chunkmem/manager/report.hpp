@@ -11,14 +11,14 @@
 
 namespace chunkmem::inline v0 {
 
-/// How often the calling thread was blocked, or a stream of kernels by a copy, by cause. An event that had come already
-/// is no wait. A step that follows its plan and works on one agent has no `other`. On threads the counts differ from
-/// run to run.
+/// How often the calling thread was blocked, or a kernel stream by a copy, by cause. An event that had already
+/// completed is no wait. A step that follows its plan and works on one agent has no `other`. On threads the counts
+/// differ from run to run.
 ///
 ///     const std::uint64_t waits = seen.waits.demand_miss;
 ///
-/// Where the backend cannot tell, as on CUDA, each wait of the calling thread for work that it did not know to be over
-/// counts, and none of a stream.
+/// Where the backend cannot tell, such as on CUDA, each wait of the calling thread for work that is not known to be
+/// complete counts, and no wait of a stream.
 struct wait_counts {
   std::uint64_t demand_miss = 0;      ///< for a load, or the room it needs; of streams for any copy
   std::uint64_t optimizer_input = 0;  ///< for bytes on their way to the host; over ranks also for sums
@@ -26,8 +26,8 @@ struct wait_counts {
   std::uint64_t other = 0;            ///< of the calling thread, for agents that only read what it overwrites
 };
 
-/// How long these waits lasted: what a step could be shorter by at most. The agents that copy wait too, beside the
-/// step, and do not count, nor does a stream that waits for another stream of kernels. In virtual time on `simulated`.
+/// The time of these waits: the most by which a step could be shorter. Waits of copy agents do not count, nor do waits
+/// of one kernel stream for another. In virtual time on `simulated`.
 ///
 ///     const double waited = after.stalls.seconds() - before.stalls.seconds();
 struct wait_times {
@@ -36,7 +36,7 @@ struct wait_times {
   std::uint64_t throttle_nanoseconds = 0;  ///< 0 where the backend counts such waits alone, as on CUDA
   std::uint64_t other_nanoseconds = 0;
 
-  /// All of them [s]. Two streams that wait at once are added up.
+  /// The sum [s]. Two streams that wait at once are added up.
   [[nodiscard]] double seconds() const noexcept
   {
     return static_cast<double>(demand_miss_nanoseconds + optimizer_input_nanoseconds + throttle_nanoseconds +
@@ -45,7 +45,7 @@ struct wait_times {
   }
 };
 
-/// What a manager did since it was made. A snapshot: plain numbers.
+/// The counts of a manager since it was made. A snapshot: plain numbers.
 ///
 ///     const report seen = m.report();
 ///     std::cout << seen.loads << " loads, " << seen.stalls.seconds() << " s of waits\n";
@@ -65,11 +65,11 @@ struct report {
   std::uint64_t divergences = 0;      ///< iterations that were not the recorded one
   std::uint64_t replans = 0;          ///< plans made after the first one of each name
   std::uint64_t abandoned_plans = 0;  ///< plans given up inside an iteration or impossible to make
-  /// iterations that cleared the device first, since they did not fit from where things lay
+  /// iterations that cleared the device first, since they did not fit from the present residency
   std::uint64_t clean_starts = 0;
-  std::uint64_t skipped_moves = 0;  ///< planned moves that no longer fitted when their moment came
+  std::uint64_t skipped_moves = 0;  ///< planned moves that were out of date at their access
 
-  /// What was copied after `earlier`, another report of the same manager; all else is 0.
+  /// The copies since `earlier`, another report of the same manager; all other counts are 0.
   [[nodiscard]] report copies_since(const report& earlier) const
   {
     report result;
@@ -92,7 +92,8 @@ struct report {
     return out + "}";
   }
 
-  /// One line for each number: `name value`. A template, so that who prints nothing need not compile `<ostream>`.
+  /// One line for each number: `name value`. A template, so that programs that print nothing need not compile
+  /// `<ostream>`.
   template <class Traits>
   friend std::basic_ostream<char, Traits>& operator<<(std::basic_ostream<char, Traits>& out, const report& it)
   {
@@ -101,7 +102,7 @@ struct report {
   }
 
  private:
-  /// A time that is told in seconds.
+  /// A time that is printed in seconds.
   struct time_in_seconds {
     std::uint64_t nanoseconds = 0;
   };

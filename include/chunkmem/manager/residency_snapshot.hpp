@@ -28,8 +28,8 @@ namespace chunkmem::inline v0 {
 
 /// Why a frame can or cannot be given to another chunk now.
 enum class frame_use : std::uint8_t {
-  free,    ///< nothing lies there
-  spare,   ///< a copy or an empty host copy: it can go without a copy
+  free,    ///< empty
+  spare,   ///< one of two valid copies, or a host frame without valid bytes: can leave without a copy
   sole,    ///< the only copy of bytes: on the device it must be written back to leave, on the host it cannot leave
   pinned,  ///< a pin holds it
   leased,  ///< a lease touches it
@@ -41,7 +41,7 @@ enum class frame_use : std::uint8_t {
   return names[static_cast<std::size_t>(use)];
 }
 
-/// Neighbouring frames of one use.
+/// Contiguous frames of one use.
 ///
 ///     for (const frame_run& it : device.runs)
 ///       if (it.use == frame_use::free) std::cout << it.frames << " free frames from " << it.first << '\n';
@@ -51,7 +51,7 @@ struct frame_run {
   frame_use use = frame_use::free;
 };
 
-/// Bytes of a tier that are lent, from where in its arena.
+/// A lease: its bytes and its place in the arena of the tier.
 ///
 ///     for (const lease_place& it : device.leases) std::cout << it.size << " B at " << it.begin << '\n';
 struct lease_place {
@@ -59,7 +59,7 @@ struct lease_place {
   std::uint64_t size = 0;   ///< [bytes]
 };
 
-/// One tier: what it could hold, and what lies where.
+/// One tier: its capacity, its frames and its leases.
 ///
 ///     const tier_snapshot& device = now.tiers[tier::device];
 ///     std::cout << device.free_frames << " of " << device.frames << " frames are free\n";
@@ -71,14 +71,14 @@ struct tier_snapshot {
   bytes most_leased;  ///< the peak of leases so far
   std::uint32_t frames = 0;
   std::uint32_t free_frames = 0;
-  std::uint32_t longest_free = 0;  ///< neighbouring frames that are free
-  /// neighbouring frames that are free or can be made so; on the device that may need room on the host
+  std::uint32_t longest_free = 0;  ///< contiguous free frames
+  /// contiguous frames that are free or can be cleared; on the device this may need room on the host
   std::uint32_t longest_clearable = 0;
   std::vector<frame_run> runs;      ///< all frames, from the bottom
   std::vector<lease_place> leases;  ///< from the bottom
 };
 
-/// One chunk: what the manager knows of it, and which tensors it holds.
+/// One chunk: its place, its state and its tensors.
 ///
 ///     std::size_t on_device = 0;
 ///     for (const chunk_snapshot& it : now.chunks) on_device += it.place.has_frames(tier::device) ? 1 : 0;
@@ -107,20 +107,21 @@ struct tensor_snapshot {
   tensor_state state = tensor_state::free;
 };
 
-/// Where everything lay at one moment: plain data that outlives the manager. `to_string` makes a short text of it.
+/// The places of all chunks and tensors at one moment: plain data that outlives the manager. `to_string` makes a short
+/// text of it.
 /// @code
 /// const residency_snapshot now = manager.residency();
 /// std::cerr << to_string(now, 8);            // at most 8 lines of each kind
 /// if (now.tiers[tier::device].longest_clearable < frames) ...
 /// @endcode
 ///
-/// Before the first access there are tensors and chunks, and all of them lie nowhere.
+/// Before the first access, tensors and chunks exist and have no place.
 struct residency_snapshot {
   per_tier<tier_snapshot> tiers;
   bytes frame;                     ///< size of a frame, the unit that moves
   std::uint64_t iterations = 0;    ///< that have ended
   bool is_inside = false;          ///< of an iteration
-  std::uint32_t access_index = 0;  ///< accesses, leases and drops that it has had
+  std::uint32_t access_index = 0;  ///< accesses, leases and drops so far
   std::vector<std::string> lists;
   std::vector<chunk_snapshot> chunks;
   std::vector<tensor_snapshot> tensors;  ///< chunk by chunk, each from its beginning
@@ -212,10 +213,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// Where the tensors of a manager lie. @param names   by tensor, as far as they were given; others are
-/// "tensor.<number>"
-/// @return   nothing but lists where they are not placed yet   @complexity O(frames + chunks + tensors log tensors),
-///   allocates
+/// The residency of a manager. @param names   by tensor, as far as they were given; others are "tensor.<number>"
+/// @return   lists alone where nothing is placed yet   @complexity O(frames + chunks + tensors log tensors), allocates
 [[nodiscard]] inline residency_snapshot take_snapshot(const chunk_table& from, const registry& tensors,
                                                       std::span<const std::string> names)
 {
@@ -247,7 +246,7 @@ namespace detail {
   return result;
 }
 
-/// The same of an engine, with where its iteration is.
+/// As take_snapshot, for an engine, with the progress of its iteration.
 template <class Engine>
 [[nodiscard]] residency_snapshot take_snapshot_of(const Engine& engine, std::span<const std::string> names)
 {
@@ -261,7 +260,7 @@ template <class Engine>
 
 namespace detail {
 
-/// Puts words and numbers behind each other.
+/// Appends words and numbers to a text.
 class residency_writer {
  public:
   template <class... Parts>
@@ -319,8 +318,7 @@ class residency_writer {
 
  private:
   void append(std::string_view words) { text_.append(words); }
-  /// A name that somebody gave: what would end its line or speak to a terminal is written as a C++ escape, and so is a
-  /// backslash.
+  /// A name given by a user: a control character or a backslash is written as a C++ escape.
   void add_name(std::string_view name)
   {
     while (!name.empty()) {
@@ -342,7 +340,7 @@ class residency_writer {
     if (!place.is_valid(where)) add(" without valid bytes");
   }
 
-  /// Pinned ones first: they are why it cannot leave.
+  /// Pinned tensors first: they keep the chunk in place.
   void add_tensors(const residency_snapshot& from, const chunk_snapshot& it, std::size_t most)
   {
     std::size_t told = 0;
@@ -365,7 +363,7 @@ class residency_writer {
   std::string text_;
 };
 
-/// What stands in the way comes first: pinned, then sole copies, then what lies anywhere, then the rest.
+/// Chunks that block others come first: pinned, then sole copies, then other chunks with frames, then the rest.
 [[nodiscard]] inline std::size_t importance(const chunk& chunk_state) noexcept
 {
   if (std::any_of(all_tiers.begin(), all_tiers.end(), [&](tier where) { return chunk_state.pins[where] > 0; }))
@@ -377,11 +375,9 @@ class residency_writer {
 
 }  // namespace detail
 
-/// Both tiers with what is free, held and lent, then the chunks, those that cannot leave first: what to print beside an
-/// error. Each line is one of this text's, whatever names hold: a control character or a backslash in a name is written
-/// as an escape.
-/// @param most   runs of frames and leases of a tier, chunks, and tensors of a chunk that are told singly; the rest is
-///   counted
+/// A text to print with an error: both tiers with their free, held and leased bytes, then the chunks, those that cannot
+/// leave first. A control character or a backslash in a name is written as an escape, so that no name ends a line.
+/// @param most   frame runs and leases of a tier, chunks, and tensors of a chunk that are listed; the rest is counted
 [[nodiscard]] inline std::string to_string(const residency_snapshot& from, std::size_t most = 24)
 {
   detail::residency_writer text;
@@ -403,11 +399,10 @@ class residency_writer {
   return text.take();
 }
 
-/// What an error is told where details were asked for: where everything lies, and what a recalling sink remembers of
-/// before.
+/// The details of an error, where they were requested: the residency, and the last events of a recalling sink.
 ///
 /// @param names   of tensors, as far as they were given
-/// @param most    of everything that is told line by line   @complexity as take_snapshot
+/// @param most    entries of each kind that are listed   @complexity as take_snapshot
 template <class Engine>
 [[nodiscard]] std::string error_details(const Engine& engine, std::span<const std::string> names, std::size_t most = 24)
 {
@@ -417,7 +412,7 @@ template <class Engine>
   return text;
 }
 
-/// Adds details to an error that passes by, where manager_options::error_details asks for them.
+/// Adds details to an error on its way out, where manager_options::error_details is set.
 ///
 /// The error stays the one that was thrown. If writing its details fails, they stay empty. Cost: nothing until an error
 /// is thrown; then one test, or what the writer costs.
@@ -429,7 +424,7 @@ class error_annotator {
  public:
   using writer = std::string (*)(const void* about);
 
-  /// From now on errors are told what `write(about)` says.
+  /// From now on errors get the text of `write(about)`.
   void ask(writer write, const void* about) noexcept
   {
     write_ = write;

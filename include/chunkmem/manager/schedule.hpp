@@ -25,10 +25,9 @@
 
 namespace chunkmem::inline v0 {
 
-/// A record from elsewhere is one that an iteration of this model can have made: its slots are there, what is dropped
-/// or written is not pinned, and its leases have bytes. What it says may still be another iteration: that is a
-/// divergence.
-/// @throws config_error   names the first access that cannot be   @complexity O(entries + slots)
+/// Checks that a record from another run can be of this model: its slots exist, dropped or written tensors are not
+/// pinned, and its leases have bytes. It may still be of another iteration, which is a divergence.
+/// @throws config_error   names the first impossible access   @complexity O(entries + slots)
 inline void expect_record_fits(const access_record& record, const registry& tensors)
 {
   const auto refuse = [](std::uint32_t access_index, std::string_view why) {
@@ -57,20 +56,19 @@ inline void expect_record_fits(const access_record& record, const registry& tens
   });
 }
 
-/// Which record an iteration follows, by which plan, and what happens when either does not hold.
+/// Chooses the record and the plan that an iteration follows, and handles divergences from both.
 ///
-/// `begin(name)` and `end(complete)` frame an iteration. In between every access, lease and drop is a `step_to` before
-/// anything moves, `run_actions` for the copies that the plan has for this access, and `finish` when nothing can fail
-/// any more. An iteration that starts where nothing has been proven is replayed first; where it would not fit, the
-/// device is cleared, which is the start that a rehearsal proves. So a rehearsed step fits always, also after a failure
-/// or another loop in between, where the host holds all chunks. An access whose copy failed decides, made again, as it
-/// would have decided then: over ranks the others have gone on, and gather by the same decisions. Cost: see
-/// iteration_planner; a followed access costs one compare.
-/// @tparam Copies   carries moves out, see copy_engine
+/// `begin(name)` and `end(complete)` frame an iteration. In between, every access, lease and drop is a `step_to` before
+/// anything moves, `run_actions` for the planned copies of this access, and `finish` when nothing can fail any more. An
+/// iteration from a start that was not proven is replayed first; where it would not fit, the device is cleared, which
+/// is the start that a rehearsal proves. So a rehearsed step always fits where the host holds all chunks, also after a
+/// failure or another loop in between. An access whose copy failed decides alike when it is repeated: the other ranks
+/// have gone on, and gather by the same decisions. Cost: see iteration_planner; a followed access costs one compare.
+/// @tparam Copies   carries out moves, see copy_engine
 template <eviction_policy Eviction, transfer_policy Transfer, class Copies>
 class schedule {
  public:
-  /// All of them outlive this.
+  /// All arguments outlive this object.
   schedule(Transfer transfer, registry& tensors, gradient_places& places, chunk_cache<Eviction>& chunks, Copies& copies,
            report& counts)
       : planner_{std::move(transfer)},
@@ -87,7 +85,7 @@ class schedule {
 
   /// Starts an iteration: follows its record with a plan, or records it. Guarantee: basic, no iteration has begun.
   /// @param updates_first   some of the last step's updates wait: the iteration has a record of its own
-  /// @param rehearsed       ways that a rehearsed step like this one may take; empty records: nothing is known
+  /// @param rehearsed       variants of a rehearsed step; empty records: none is known
   /// @param mask            called when slots know their next accesses
   /// @pre arenas are allocated, gradients settled
   template <class Mask>
@@ -104,7 +102,7 @@ class schedule {
       following_plan_ = exceptional_ = steady_ = false;
       recorder_.end(false, tensors_->chunk_of_slot(), chunks_->chunks(),
                     [](std::uint32_t, memory_location) { return 0U; });
-      chunks_->start_of(recorder_.record());  // the policy is told of this record before it is asked again
+      chunks_->start_of(recorder_.record());  // the policy gets this record before it is asked again
       throw;
     }
     ++serial_;
@@ -140,7 +138,7 @@ class schedule {
     copies_->note(trace_event_kind::iteration, tier::device, counts_->iterations);
   }
 
-  /// This iteration is not what the next ones will be: its record stays as it was.
+  /// This iteration is an exception: the record stays as it was.
   void keep_record() noexcept { exceptional_ = recorder_.is_inside(); }
   /// The trainer named a pass: the record and the trace say so.
   void enter_pass(pass during, std::uint16_t micro_batch) noexcept
@@ -153,33 +151,33 @@ class schedule {
   [[nodiscard]] bool is_inside() const noexcept { return recorder_.is_inside(); }
   /// The last iteration was not the recorded one.
   [[nodiscard]] bool last_changed() const noexcept { return last_changed_; }
-  /// Of the iteration, so that a pin of an older one is not logged in this one.
+  /// The number of the iteration, so that a pin of an older one is not logged in this one.
   [[nodiscard]] std::uint32_t serial() const noexcept { return serial_; }
   /// The serial of an access that no iteration logs.
   static constexpr std::uint32_t no_serial = 0;
-  /// Accesses, leases and drops that the current iteration has had, and what they were.
+  /// Accesses, leases and drops so far in the current iteration: their number, and their entries.
   [[nodiscard]] std::uint32_t progress() const noexcept { return recorder_.progress(); }
   [[nodiscard]] std::span<const access_entry> entries_so_far() const noexcept { return recorder_.so_far(); }
-  /// Of the current or last iteration. Empty while it is recorded, and before any.
+  /// The record of the current or last iteration. Empty while it is recorded, and before any.
   [[nodiscard]] const access_record& last_record() noexcept { return recorder_.record(); }
-  /// Of iterations of this name, or null.
+  /// The record of iterations of this name, or null.
   [[nodiscard]] const access_record* record_of(std::string_view name) const noexcept { return recorder_.find(name); }
-  /// Iterations of this name follow a record from elsewhere.
-  /// @throws usage_error   they have one, or an iteration is running; with nothing changed
+  /// Iterations of this name follow a record of another run. @throws usage_error   they have one, or an iteration is
+  /// running; with nothing changed
   void adopt(std::string_view name, bool updates_first, const access_record& record)
   {
     recorder_.adopt(name, updates_first, record, tensors_->chunk_of_slot(), chunk_count());
     places_->learn(record, *tensors_);
   }
-  /// Slots lie in other chunks now: plans are worth nothing any more.
+  /// Slots lie in other chunks now: all plans are void.
   void relink()
   {
     relink_records();
     plans_.forget_all();
   }
-  /// Memory for `rearrange`. @param order   that lists will have   @throws std::bad_alloc
+  /// Allocates for `rearrange`. @param order   the next order of lists   @throws std::bad_alloc
   void prepare(std::span<const list_id> order) { plans_.prepare(order); }
-  /// Lists have exchanged places. Plans come back that were made for their order. @pre prepare was called for it
+  /// Lists have exchanged places. Plans that were made for this order are used again. @pre prepare was called for it
   void rearrange()
   {
     relink_records();
@@ -196,11 +194,11 @@ class schedule {
   void advance() noexcept { recorder_.advance(); }
   [[nodiscard]] bool is_logging() const noexcept { return recorder_.is_logging(); }
 
-  /// The access from which decisions count.
+  /// The access index for decisions.
   [[nodiscard]] access_index now() const noexcept { return access_index{recorder_.now()}; }
-  /// Makes room in the log and finds out whether this is what the record says; diverges where it is not.
+  /// Makes room in the log and compares with the record; diverges where they differ.
   /// @param slot   none for a lease   @param size   of a lease [bytes]
-  /// @return   it is: the plan's actions for this access come next
+  /// @return   equal: the plan's actions for this access come next
   bool step_to(slot_id slot, entry_kind kind, std::uint64_t size)
   {
     steady_ = steady_ && recorder_.is_inside();  // an access outside may move what a plan relies on
@@ -224,7 +222,7 @@ class schedule {
   }
   /// Where the iteration is in its record.
   [[nodiscard]] recorder::position here() const noexcept { return recorder_.here(); }
-  /// Takes the accesses behind this position back. One of them failed, and the caller makes all of them again.
+  /// Undoes the accesses after this position: one of them failed, and the caller repeats all of them.
   void go_back(const recorder::position& to) noexcept
   {
     recorder_.go_back(
@@ -235,10 +233,10 @@ class schedule {
 
   struct expected_use {
     std::uint32_t next;  ///< access at which the chunk is used again
-    access_index now;    ///< decisions count from here
+    access_index now;    ///< access index for decisions
   };
-  /// When the chunk of this slot is used next. Changes nothing: an access that fails and is made again decides as
-  /// before. @param expected   as step_to said
+  /// The next use of the chunk of this slot. Changes nothing: an access that fails and is repeated decides as before.
+  /// @param expected   the result of step_to
   [[nodiscard]] expected_use use_of(const slot& slot_state, bool expected) const noexcept
   {
     if (expected) return {recorder_.entry(recorder_.cursor()).next_of_chunk, now()};
@@ -248,20 +246,20 @@ class schedule {
     return {found.next_of_chunk != access_record::never ? found.next_of_chunk : known, access_index{found.now}};
   }
 
-  /// The policy may be asked for what comes next.
+  /// Makes the policy ready for the next decision.
   void ensure_policy()
   {
     if (following_plan_) return leave_plan();
     if (!chunks_->is_telling()) chunks_->tell_policy(recorder_.record());
   }
 
-  /// Carries out what was planned for this access. @return   where the plan puts a lease, or no_place
+  /// Carries out the planned moves of this access. @return   the planned place of a lease, or no_place
   [[gnu::noinline]] std::uint64_t run_actions(std::uint32_t now)
   {
     std::uint64_t lease = tier_space::no_place;
     if (!following_plan_) return lease;
     const auto& actions = plans_[recorder_.index()].current.actions;
-    try {  // a copy that fails is tried again: ranks whose copies succeed go on with the plan, and gather by it
+    try {  // a failed copy is tried again: ranks whose copies succeed go on with the plan, and gather by it
       for (; next_action_ < actions.size() && actions[next_action_].access_index <= now; ++next_action_) {
         const transfer::move& action = actions[next_action_];
         if (action.kind == transfer::move_kind::lease)
@@ -282,15 +280,15 @@ class schedule {
 
   /// The last iteration was as recorded and planned.
   [[nodiscard]] bool has_repeated() const noexcept { return has_repeated_; }
-  /// It ended where it began, and nothing happened since.
+  /// The last iteration ended where it began, and nothing moved since.
   [[nodiscard]] bool is_steady() const noexcept { return steady_; }
-  /// Something moved outside of an iteration, or beside the one that runs.
+  /// A chunk moved outside of an iteration, or outside of the record of the running one.
   void disturb() noexcept
   {
     steady_ = false;
     disturbed_ = is_inside();
   }
-  /// Changes whenever slots come to lie elsewhere in their chunks.
+  /// A number that changes whenever slots get other places in their chunks.
   [[nodiscard]] std::uint64_t arrangement() const noexcept { return arrangement_; }
   /// One more iteration was done by a graph.
   void replayed() noexcept
@@ -325,17 +323,17 @@ class schedule {
     return made;
   }
 
-  /// The next iteration of this name is planned from it. What it says that it moves, and the least that any moves, is
-  /// not taken over: the certificate stayed where it was solved. Where memory ends, the record is solved anew.
-  /// Guarantee: a plan that is refused leaves those that are there.
-  /// @throws config_error   it is for another iteration, layout of chunks or capacity
+  /// The next iteration of this name is planned from this plan. Its numbers of moved bytes and of the bound are not
+  /// taken over: their certificate is not in the plan. Where memory ends, the record is solved again. Guarantee: a plan
+  /// that is refused leaves those that are there.
+  /// @throws config_error   the plan is for another iteration, layout of chunks or capacity
   /// @throws usage_error    there is no record of this name
   /// @pre arenas are allocated, gradients settled, not inside
   void use_plan(const transfer::iteration_plan& given, std::string_view name)
   {
     const std::size_t index = recorder_.index_of(name);
     expects(index != recorder_.none,
-            "a plan was given for iterations that have no record: give their profile before, or run one");
+            "a plan was given for iterations that have no record: give their profile first, or run one");
     const access_record& record = *recorder_.find(name);
     expect_same_origin(given, record);
     plans_.grow(index + 1);
@@ -367,7 +365,7 @@ class schedule {
     micro_batch_ = micro_batch;
   }
 
-  /// The iteration is not the recorded one.
+  /// The iteration differs from its record.
   [[gnu::noinline, gnu::cold]] void diverge()
   {
     recorder_.diverge(pins_in());
@@ -377,7 +375,7 @@ class schedule {
     if (following_plan_) leave_plan();
   }
 
-  /// The plan is over for this iteration; the policy decides again.
+  /// Leaves the plan for the rest of this iteration; the policy decides again.
   [[gnu::noinline, gnu::cold]] void leave_plan()
   {
     following_plan_ = false;
@@ -418,8 +416,8 @@ class schedule {
     chunks_->tell_policy(recorder_.record());
   }
 
-  /// Nothing is known of what comes, but perhaps a rehearsal: what may not fit from here starts on an empty device, as
-  /// there.
+  /// Starts an iteration without a record, perhaps with a rehearsal: where it may not fit from here, it starts on an
+  /// empty device, as in the rehearsal.
   void start_recording(std::span<const rehearsed_turn> rehearsed)
   {
     const bool fits_at_once = chunks_->space(tier::device).frames() >= tensors_->total_frames();
@@ -430,7 +428,7 @@ class schedule {
     restart_policy();
   }
 
-  /// Where a copy fails, the next iteration clears the rest: a start from what was left would be one of its own.
+  /// Where a copy fails, the next iteration clears the rest: the residency that is left was not proven.
   void clear_device()
   {
     is_clearing_ = true;
@@ -453,7 +451,7 @@ class schedule {
     give_up_plan();
   }
 
-  /// Follows the record from where everything lies now. @return   false where it would not fit
+  /// Follows the record from the present residency. @return   false where it would not fit
   bool follow_from_here()
   {
     access_record& record = recorder_.record();
@@ -476,7 +474,7 @@ class schedule {
     }
   }
 
-  /// The iteration has been followed from here before, or a plan is made.
+  /// Takes an earlier plan for this start, or makes a plan.
   void plan_from_here(planned_iteration& planned, access_record& record)
   {
     if (planned.recall(chunks_->table())) return planner_.mark(planned, record);
@@ -499,7 +497,7 @@ class schedule {
     chunks_->tell_policy(recorder_.record());
   }
 
-  /// The plan is of this record, in the room that there is.
+  /// Writes the record and the capacities into the plan.
   void name_origin(transfer::iteration_plan& plan, const access_record& record) const
   {
     plan.record = transfer::fingerprint_of(record, tensors_->chunk_of_slot(), tensors_->frames_of_chunk());
@@ -541,7 +539,7 @@ class schedule {
   pass pass_ = pass::none;
   std::uint16_t micro_batch_ = 0;
   bool following_plan_ = false;
-  bool steady_ = false;  // nothing happened since an iteration that can be repeated from where it ended
+  bool steady_ = false;  // nothing moved since an iteration that can be repeated from its end
   bool has_repeated_ = false;
   bool last_changed_ = false;
   bool counted_divergence_ = false;

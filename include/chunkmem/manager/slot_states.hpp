@@ -8,19 +8,19 @@
 
 namespace chunkmem::inline v0 {
 
-/// Changes states and pins of slots by the rules. No other code writes them.
+/// Changes states and pins of slots by the tensor rules. No other code writes them.
 ///
 ///     using states = slot_states<training_rules>;
 ///     states::expect(tensors, id, tensor_event::acquire);
 ///     states::begin(tensors[id], memory_location::device);
 ///
-/// `expect` asks before anything moves; `begin`, `end`, `drop`, `consume` and `take_back` commit and cannot fail.
+/// `expect` checks before anything moves; `begin`, `end`, `drop`, `consume` and `take_back` commit and cannot fail.
 /// Cost: one load of the table for each call.
 template <tensor_rules Rules>
 struct slot_states {
   using machine = state_machine<Rules>;
 
-  /// A slot without bytes gets some by its first write, or starts at zero.
+  /// The event of an access: a slot without bytes gets bytes by its first write, or starts at zero.
   [[nodiscard]] static constexpr tensor_event event_of_access(const slot& slot_state, entry_kind kind) noexcept
   {
     const bool gets_bytes = access_of(kind) == access::write || slot_state.starts_at_zero;
@@ -39,14 +39,14 @@ struct slot_states {
     return machine::is_legal(slot_state.state, tensor_event::acquire);
   }
 
-  /// A pin begins. A slot without bytes has got them. @pre expect(event_of_access)
+  /// A pin begins, and the slot has bytes from now on. @pre expect(event_of_access)
   static void begin(slot& slot_state, memory_location place) noexcept
   {
     if (slot_state.state == tensor_state::free) slot_state.state = tensor_state::hold;
     begin_resident(slot_state);
     if (place == memory_location::host) ++slot_state.host_pins;
   }
-  /// The same of a slot that has bytes on the device. The hot path. @pre can_begin()
+  /// As `begin`, for a slot with bytes on the device. The hot path. @pre can_begin()
   static void begin_resident(slot& slot_state) noexcept
   {
     slot_state.state = after(slot_state.state, tensor_event::acquire);
@@ -58,7 +58,7 @@ struct slot_states {
     end_on_device(slot_state);
     if (place == memory_location::host) --slot_state.host_pins;
   }
-  /// The same of a pin on the device. The hot path.
+  /// As `end`, for a pin on the device. The hot path.
   static void end_on_device(slot& slot_state) noexcept
   {
     if (--slot_state.pins != 0) return;
@@ -78,7 +78,7 @@ struct slot_states {
   {
     if (slot_state.state == tensor_state::gradient) slot_state.state = after(slot_state.state, tensor_event::release);
   }
-  /// What was asked for after `take_back` failed: the slot is as before.
+  /// The call after `take_back` failed: restores the state.
   static void undo(slot& slot_state, tensor_state before) noexcept { slot_state.state = before; }
 
  private:

@@ -30,10 +30,10 @@
 
 namespace chunkmem::inline v0 {
 
-/// Runs the public calls of a manager for its check policy, and tells errors details where they were asked for.
+/// Runs the public calls of a manager for its check policy, and adds details to errors where they were requested.
 ///
-/// `guard.within("acquire", from, [&] { ... })` with checks: for one thread at a time, after what was noted before is
-/// thrown; an error that leaves says where in the caller's program it was called. Without checks it only calls.
+/// `guard.within("acquire", from, [&] { ... })` with checks: one thread at a time; mistakes noted before are thrown
+/// first; and an error names the place of the call in the caller's program. Without checks it only calls.
 template <class Engine>
 class call_guard {
  public:
@@ -56,7 +56,7 @@ class call_guard {
   template <class Work>
   decltype(auto) watched(const char* call, place_type from, Work& work) const
   {
-    bool is_callers_own = true;  // else it is the library's, within a call that knows the caller's place
+    bool is_callers_own = true;  // else the call is the library's, within a call that knows the caller's place
     try {
       const auto inside = engine_->checks().enter(call, from);
       is_callers_own = inside.is_outermost();
@@ -77,27 +77,27 @@ class call_guard {
   Engine* engine_;
 };
 
-/// A step of a trainer as one graph of the device: the manager's copies and the trainer's kernels, in their order.
+/// A step of a trainer as one device graph: the manager's copies and the trainer's kernels, in their order.
 ///
-/// `replay()` does it again without running the trainer's code, for the price of one launch. It is the same step at the
-/// same addresses: what differs from step to step (a batch, a learning rate) is read by the kernels from device memory
-/// that is not the manager's. Where the step's plan ends as it begins, nothing is added; elsewhere the device is
-/// cleared at its end, which costs the way back of what had stayed. Anything may be done with the manager between
-/// replays: where it moved things so that they cannot be brought back, or gave activations other sizes, an ordinary
-/// step has to come first. Move-only; dead after its manager. Source: stream capture of CUDA graphs. Cost of a replay:
-/// O(slots + chunks + frames) on the calling thread.
+/// `replay()` runs the step again without the trainer's code, as one launch. It is the same step at the same addresses:
+/// kernels read inputs that change (a batch, a learning rate) from device memory outside of the manager. Where the
+/// step's plan ends as it begins, the graph has no extra copies; else it clears the device at its end, which costs
+/// copies of the chunks that stayed. The manager may be used freely between replays. Where chunks moved so that they
+/// cannot be brought back, or activations have other sizes, an ordinary step has to come first. Move-only; unusable
+/// after its manager ends. Source: stream capture of CUDA graphs. Cost of a replay: O(slots + chunks + frames) on the
+/// calling thread.
 /// @threads one caller per manager
 template <class Engine, graph_backend Backend>
 class captured_step {
  public:
   using graph_type = typename Backend::graph_type;
 
-  /// What makes a graph good again.
+  /// The conditions under which a graph can be replayed.
   struct circumstances {
-    chunk_table start;              ///< where everything lay, and lies again when it is done
-    std::uint64_t arrangement = 0;  ///< which slots lie where in their chunks
+    chunk_table start;              ///< the residency at the start and at the end
+    std::uint64_t arrangement = 0;  ///< see schedule::arrangement
     std::uint64_t sizes = 0;        ///< of slots
-    bool clears = false;            ///< it starts from a cleared device, and clears it again
+    bool clears = false;            ///< the graph starts from a cleared device, and clears it again
   };
 
   captured_step(control_block<Engine>& link, graph_type graph, circumstances around, const report& moved)
@@ -118,12 +118,12 @@ class captured_step {
     if (link_ != nullptr && --link_->holders == 0 && link_->engine == nullptr) delete link_;
   }
 
-  /// Does the step again; returns when it is enqueued.
+  /// Runs the step again; returns when the graph is enqueued.
   ///
-  /// @return   false where things lie so that it cannot be done, or activations have other sizes: run the step as
-  ///   usual, and capture it anew if that lasts
+  /// @return   false where the residency or the sizes of activations do not fit the graph: run the step as usual, and
+  ///   capture it again if this repeats
   /// @throws usage_error    inside an iteration, or its manager is gone
-  /// @throws device_error   the device could not be cleared, or the graph not be started: call again
+  /// @throws device_error   the device could not be cleared, or the graph could not be started: call again
   [[nodiscard]] bool replay()
   try {
     expects(link_ != nullptr && link_->engine != nullptr,
@@ -148,13 +148,14 @@ class captured_step {
   control_block<Engine>* link_;
   graph_type graph_;
   circumstances around_;
-  report moved_;  // by one step: of these only what is counted in copies
+  report moved_;  // by one step; copies alone
 };
 
-/// Runs `step` once, its work written down as a graph and then done through it.
+/// Captures the work of `step` as a graph, and runs the graph once.
 ///
-/// @throws usage_error   it does not repeat, or does what no graph holds; what was written down by then is done
-/// @throws as `step`: the same, and the iteration has ended as after any exception
+/// @throws usage_error   the step does not repeat, or has work that no graph holds; the work captured until then is
+///   done
+/// @throws the errors of `step`: likewise, and the iteration has ended as after any exception
 template <graph_backend Backend, class Engine, class Step>
 [[nodiscard]] captured_step<Engine, Backend> capture_step(control_block<Engine>& link, Backend& backend, Step&& step)
 try {
@@ -195,11 +196,11 @@ try {
   throw;
 }
 
-/// What a save or a load does with a manager, beside accesses: `m.content()`.
+/// The interface of a manager for saves and loads: `m.content()`.
 ///
-/// A save visits the `states()`, and may take bytes from where they lie while `changes()` tells it of writes. A load
-/// frames its writes by `begin_load` and `end_load`, or `abandon_load`.
-/// @tparam Builder   model_builder: seals where nobody did
+/// A save visits the `states()`, and may read bytes in place while `changes()` notifies it of writes. A load calls
+/// `begin_load`, writes, and calls `end_load` or `abandon_load`.
+/// @tparam Builder   model_builder: seals a manager that is not sealed
 template <class Engine, class Builder>
 class content_session {
  public:
@@ -216,8 +217,8 @@ class content_session {
 
   // Checks.
 
-  /// The bytes of a tensor where they lie now, on whatever tier; none where it was not written. Nothing moves and
-  /// nothing is recorded. Work that wrote them is waited for.
+  /// The bytes of a tensor in the tier where they are now; none where it was not written. Nothing moves and nothing is
+  /// recorded. Waits for the work that wrote the bytes.
   /// @pre the calling thread can address the device
   [[nodiscard]] std::span<const std::byte> bytes_of(tensor_handle wanted)
   {
@@ -227,10 +228,10 @@ class content_session {
   // Saves.
 
   [[nodiscard]] change_watch& changes() noexcept { return gradients_->changes(); }  ///< of weights and states
-  /// Tells behind the late updates of a chunk of weights: its bytes are of one step then.
+  /// Notifies a watcher after the late updates of a chunk of weights: its bytes are then of one step.
   [[nodiscard]] pending_updates& late_updates() noexcept { return engine_->pending(); }
-  /// The place of the first change of each slot in the last iteration, by slot: the next one changes them in the same
-  /// order. UINT32_MAX where it changed none.
+  /// By slot: the position of its first change in the last iteration. The next iteration changes slots in the same
+  /// order. UINT32_MAX for a slot without a change.
   [[nodiscard]] sequence<std::uint32_t> places_of_changes() const
   {
     sequence<std::uint32_t> places;
@@ -243,11 +244,10 @@ class content_session {
     return places;
   }
   [[nodiscard]] slot_id slot_of(tensor_handle tensor, list_id list) const { return builder_->slot_in(tensor, list); }
-  /// Whose checkpoints this makes: the number of a training, which its first save draws and a load takes over; 0
-  /// before.
+  /// The number of the training, for its checkpoints: its first save draws it and a load takes it over; 0 before.
   [[nodiscard]] std::uint64_t run() const noexcept { return run_; }
   void belongs_to(std::uint64_t run) noexcept { run_ = run; }
-  /// A saver keeps an object here from save to save. The object ends with the manager.
+  /// An object that a save keeps for the next save. It ends with the manager.
   [[nodiscard]] std::any& kept_by_saver() noexcept { return kept_by_saver_; }
 
   // Loads.
@@ -261,8 +261,9 @@ class content_session {
       tensors.expects_of(it, tensors[it].pins == 0,
                          "a checkpoint cannot be loaded while a pin holds a tensor: release it before");
   }
-  /// All is about to be overwritten: gradients are dropped, and a step that is half done is void. Until `end_load`, no
-  /// step is taken and nothing is saved. @param kept   tensors that the load does not write: see abandon_load
+  /// All tensors are about to be overwritten: gradients are dropped, and a step that is half done is void. Until
+  /// `end_load`, no step is taken and nothing is saved. @param kept   tensors that the load does not write: see
+  /// abandon_load
   /// @throws   as basic_manager::drop_gradients
   void begin_load(std::span<const tensor_handle> kept = {})
   {
@@ -280,16 +281,16 @@ class content_session {
     gradients_->consume_all();
   }
   void end_load() noexcept { engine_->gradients().end_load(); }
-  /// A load failed: tensors lose their bytes, so that nobody reads any that were not proven. A read is a usage_error
-  /// until the tensor is written, or a load gets through; lists that start at zero read as zeros. Values and masters of
-  /// the kept tensors stay. O(slots). @pre   begin_load()
+  /// A load failed: tensors lose their bytes, so that no unverified byte is read. A read is a usage_error until the
+  /// tensor is written, or a load succeeds; lists that start at zero read as zeros. Values and masters of the kept
+  /// tensors stay. O(slots). @pre   begin_load()
   void abandon_load() noexcept
   {
     for (const slot_id it : engine_->tensors().slot_ids()) {
       if (index_of(it) < stays_.size() && stays_[index_of(it)] != 0) continue;
       try {
         engine_->drop(it);
-      } catch (...) {  // a device that is lost has nothing that could be read
+      } catch (...) {  // a lost device has no readable bytes
       }
     }
   }
@@ -301,15 +302,15 @@ class content_session {
   const registered_states* states_;
   std::uint64_t run_ = 0;
   std::any kept_by_saver_;
-  sequence<std::uint8_t> stays_;  // by slot: the load that is under way does not write it
+  sequence<std::uint8_t> stays_;  // by slot: the running load does not write it
 };
 
-/// What an optimizer step does with a manager, beside accesses: `m.updates()`.
+/// The interface of a manager for optimizer steps: `m.updates()`.
 ///
-/// A step asks first (`expect_used`, `expect_gradients`), orders the parameters (`order_by_completion`), visits them
+/// A step checks first (`expect_used`, `expect_gradients`), orders the parameters (`order_by_completion`), visits them
 /// (`for_each_in_order`), and consumes their gradients between `begin_update` and `end_update`. An order stays until
-/// the step is finished or forgotten, also where it is tried again. In each of them parameters without a gradient come
-/// first.
+/// the step is finished or dropped, also where it is tried again. Parameters without a gradient come first in each
+/// order.
 /// @tparam Builder   model_builder: resolves handles
 template <class Engine, class Builder>
 class update_session {
@@ -324,12 +325,12 @@ class update_session {
   }
   update_session(const update_session&) = delete;
 
-  /// When gradients may be written, and whether the step is begun or forgotten.
+  /// The state of gradients and of the step.
   [[nodiscard]] model_gradients& gradients() const noexcept { return engine_->gradients(); }
-  /// Updates that wait until their weights are used: see optimizer::late_updates.
+  /// Updates that wait for the next use of their weights: see optimizer::late_updates.
   [[nodiscard]] pending_updates& pending() const noexcept { return engine_->pending(); }
 
-  /// Does a whole step as one call of the manager: its check policy takes what the step calls for the library's own.
+  /// Runs a whole step as one call of the manager: the check policy counts inner calls as the library's own.
   template <class Work>
   decltype(auto) within(place_type from, Work&& work)
   {
@@ -338,12 +339,14 @@ class update_session {
 
   // Before a step.
 
-  /// @param what   it is: "an optimizer kernel"   @throws usage_error   this manager was not given it by `use`
+  /// @param what   the object, such as "an optimizer kernel"   @throws usage_error   it was not given to this manager
+  ///   by `use`
   void expect_used(const registration& registered, std::string_view what) const
   {
     states_->expect_used(registered, what);
   }
-  /// Some parameter has a gradient. With checks: every parameter has one, which was written whole, or may be without.
+  /// Checks that some parameter has a gradient. With checks: every parameter has one that was written whole, or may be
+  /// without.
   /// @throws usage_error   none has one; with checks it names some of those that have none
   void expect_gradients(place_type from = place_type{})
   {
@@ -352,7 +355,7 @@ class update_session {
       expect_some_gradient();
     });
   }
-  /// The same of a part of a larger step, whose other parts may have all the gradients: this part may have none.
+  /// As expect_gradients, for a part of a larger step: this part may have no gradient.
   /// @return   some parameter has a gradient   @throws usage_error   with checks, as expect_gradients
   [[nodiscard]] bool has_gradients_of_part(place_type from = place_type{})
   {
@@ -360,7 +363,7 @@ class update_session {
     builder_->expect_ready();
     return has_some_gradient();
   }
-  /// The iteration that runs does what few others do, such as skipping a step: its record stays as it was.
+  /// The running iteration is an exception, such as a skipped step: the record stays as it was.
   void keep_record() noexcept
   {
     if (!is_rehearsing()) engine_->schedule().keep_record();
@@ -368,7 +371,7 @@ class update_session {
 
   // Rehearsals.
 
-  /// The step has `count` ways, and a rehearsal takes each of them. @return   number of the way that runs now, from 0
+  /// The step has `count` variants, and a rehearsal runs each of them. @return   number of the running variant, from 0
   std::size_t rehearse_turns(std::size_t count) noexcept
   {
     engine_->rehearsing().want_turns(count);
@@ -377,15 +380,16 @@ class update_session {
 
   // Order.
 
-  /// As gradients were completed: the copies of the first ones are on their way while the last ones are made.
+  /// Orders parameters by the completion of their gradients: the first gradients are copied while the last ones are
+  /// computed.
   void order_by_completion()
   {
     arrange([this](std::uint32_t index) { return gradients().completed(slot_id{index}); });
     if (!is_rehearsing()) engine_->note_update();
   }
-  /// First these, then as this iteration used the weights for the first time, which is how the next one will; then
-  /// those that it did not use. O(accesses so far + parameters log parameters).
-  /// @return   how many parameters come before those that are not among `first`
+  /// Orders parameters: first `first`, then by the first use of their weights in this iteration, which the next one
+  /// repeats; then unused ones. O(accesses so far + parameters log parameters).
+  /// @return   the number of parameters before those that are not in `first`
   std::uint32_t order_by_use(std::span<const tensor_handle> first = {})
   {
     constexpr std::uint64_t behind = std::uint64_t{1} << 32;
@@ -420,19 +424,19 @@ class update_session {
 
   // Norms.
 
-  /// Of one gradient, or null where neither gradient_done nor a step took them.
+  /// The measure of one gradient, or null where neither gradient_done nor a step took it.
   [[nodiscard]] const gradient_measure* measure_of(tensor_handle parameter)
   {
     (void)builder_->slot_in(parameter, gradient_list);
     return gradients().measure_of(builder_->slot_of(parameter));
   }
-  /// What a step measured, so that it is not measured again where the step is tried again. @pre it has a gradient
+  /// Keeps the measure of a step, so that a retry of the step does not measure again. @pre the parameter has a gradient
   void keep_measure(tensor_handle parameter, const gradient_measure& measure)
   {
     gradients().keep_measure(builder_->slot_of(parameter), measure);
   }
-  /// For checks::full, else nothing happens: the gradient is a sum that was made elsewhere, so nobody counts the
-  /// micro-batches in which it is opened.
+  /// For checks::full: the gradient is a sum from elsewhere, so the micro-batches in which it is opened are not
+  /// counted. Other check policies ignore the call.
   void allow_any_micro_batches(tensor_handle parameter)
   {
     if constexpr (call_guard<Engine>::is_on) store_->micro_batches().exempt(index_of(builder_->slot_of(parameter)));
@@ -440,24 +444,24 @@ class update_session {
 
   // Updates.
 
-  /// Where the states of a parameter live, and with that where a step updates it that has a thread and a device.
+  /// The place of a parameter's states, where a step with a thread and a device updates the parameter.
   [[nodiscard]] memory_location place_of_states(tensor_handle parameter)
   {
     return builder_->place_of_states(builder_->slot_of(parameter));
   }
-  /// Where the calling thread updates a parameter: where its states live, if that thread can read there.
+  /// Where the calling thread updates a parameter: at the place of its states, if the thread can address it.
   [[nodiscard]] memory_location place_of_update(tensor_handle parameter)
   {
     return builder_->update_place(builder_->slot_of(parameter));
   }
-  /// While this lives, an update or a norm reads and writes the host's memory: a save leaves that memory alone.
+  /// While this object lives, an update or a norm uses the host's memory bandwidth: a save leaves it alone.
   [[nodiscard]] change_watch::update_scope updating() noexcept { return store_->changes().updating(); }
-  /// Where the iteration is in its record.
+  /// The position of the iteration in its record.
   [[nodiscard]] recorder::position here() const noexcept { return engine_->schedule().here(); }
-  /// Accesses since then are made again, and count once.
+  /// Goes back to a position: the accesses since then are repeated, and count once.
   void go_back(const recorder::position& to) noexcept { engine_->schedule().go_back(to); }
-  /// Does work whose accesses are all made again where it throws. They count once: over ranks, a rank whose call failed
-  /// then decides as the others, and gathers alike. @param work   holds no pin behind its end
+  /// Runs work whose accesses are all repeated where it throws. They count once: a rank whose call failed then decides
+  /// as the other ranks, and gathers alike. @param work   holds no pin after its end
   template <class Work>
   decltype(auto) whole(Work work)
   {
@@ -469,7 +473,7 @@ class update_session {
       throw;
     }
   }
-  /// The gradient is used up, or its parameter is passed over.
+  /// The gradient was used, or its parameter is skipped.
   /// @throws out_of_memory, device_error   the weight is unreadable; call again
   void consume_gradient(tensor_handle parameter)
   {
@@ -482,14 +486,14 @@ class update_session {
 
   // Updates that wait.
 
-  /// @throws std::bad_alloc   @pre nothing waits
+  /// @throws std::bad_alloc   @pre no update waits
   void make_room_for_updates()
   {
     builder_->expect_ready();
     engine_->pending().prepare();
   }
-  /// The gradients that are left wait in this order; each is used up by `update(who, value_slot)` before anything of
-  /// its parameter is used. @pre make_room_for_updates, and nothing was placed elsewhere since
+  /// The remaining gradients wait in this order; `update(context, value_slot)` consumes each before the first use of
+  /// its parameter. @pre make_room_for_updates, and no tensor was placed again since
   void hold_updates(pending_updates::update_type update, void* context) noexcept
   {
     const auto order = gradients().order().all();
@@ -502,7 +506,8 @@ class update_session {
   {
     return engine_->pending().has(builder_->slot_of(parameter));
   }
-  /// Before what is made of this parameter is used: does what waits in its chunk. @throws as finish_updates
+  /// Before a tensor that is gathered from this parameter is used: runs the waiting updates in its chunk. @throws as
+  /// finish_updates
   void catch_up(tensor_handle parameter)
   try {
     engine_->pending().catch_up(builder_->slot_of(parameter));
@@ -510,7 +515,8 @@ class update_session {
     engine_->annotator().annotate(failed);
     throw;
   }
-  /// Does all that waits. @throws usage_error   the object that had to is gone; and as the updates: call again
+  /// Runs all waiting updates. @throws usage_error   the object that runs them has ended; and the errors of the
+  /// updates: call again
   void finish_updates()
   try {
     engine_->pending().finish();
@@ -569,8 +575,8 @@ class update_session {
     throw usage_error{error_text{} << "chunkmem: an optimizer step: " << missing << " of "
                                    << std::uint64_t{tensors.parameters()} << " parameters have no gradient: "
                                    << names.view() << (missing > most_named ? ", ..." : "")
-                                   << " (write one for each, declare what is not trained with role::frozen, or call "
-                                      "without_gradient(w) for what may lack one)"};
+                                   << " (write one for each, declare untrained tensors with role::frozen, or call "
+                                      "without_gradient(w) for parameters that may lack one)"};
   }
 
   void expect_every_micro_batch(std::uint32_t index)
@@ -580,8 +586,8 @@ class update_session {
     if (!seen.is_short() || engine_->checks().may_lack_gradient(index_of(tensors.parameter(index)))) return;
     throw usage_error{error_text{} << "chunkmem: an optimizer step: the gradient of " << tensors.label(slot_id{index})
                                    << " was opened in " << seen.opened << " of " << seen.expected
-                                   << " micro-batches (add to it in each, name each by pass() before, or call "
-                                      "without_gradient(w) for what some micro-batches leave out)"};
+                                   << " micro-batches (add to it in each, name each by pass() first, or call "
+                                      "without_gradient(w) for parameters that some micro-batches leave out)"};
   }
 
   Engine* engine_;

@@ -30,18 +30,20 @@ struct adam_options {
   float beta2 = 0.999F;       ///< in [0, 1)
   float epsilon = 1e-8F;      ///< a normal number above 0
   float weight_decay = 0.0F;  ///< finite, 0 or above
-  bool decoupled = true;      ///< the decay is taken off the parameter (AdamW); false: it is added to the gradient (L2)
-  float rate_factor = 1.0F;   ///< multiplies the learning rate, for groups; finite, 0 or above
+  bool decoupled =
+      true;  ///< the decay is subtracted from the parameter (AdamW); false: it is added to the gradient (L2)
+  float rate_factor = 1.0F;  ///< multiplies the learning rate, for groups; finite, 0 or above
 };
 
-/// How Adam keeps its states. What is not float32 is rounded stochastically, so that small changes are not lost.
+/// The storage of Adam's states. Types other than float32 are rounded stochastically, so that small changes are not
+/// lost.
 ///
 ///     optimizer::adam adam{{}, {.moments = dtype::bfloat16, .masters = false}};
 struct adam_storage {
   dtype moments = dtype::float32;  ///< or bfloat16: 4 B less for each parameter
   bool masters = true;             ///< 16-bit parameters have one in float32
   instruction_set instructions = best_instruction_set();
-  bool takes_any_numerics = false;  ///< a checkpoint of another version of the numerics loads, see numerics_record
+  bool takes_any_numerics = false;  ///< loads checkpoints of other versions of the numerics, see numerics_record
 };
 
 namespace detail {
@@ -73,13 +75,13 @@ struct adam_factors {
   float scale;            ///< factor of the root of the variance, which corrects its bias
   float keep = 1.0F;      ///< of the parameter, after decoupled decay
   float decay = 0.0F;     ///< of the parameter, added to the gradient
-  float least_slope;      ///< a gradient below it counts as 0: its square would add a denormal to the variance
-  float least_variance;   ///< a variance below it counts as 0, and a negative one: times beta2 it may be a denormal
-  float least_parameter;  ///< a parameter below it is stored as 0
+  float least_slope;      ///< a smaller gradient counts as 0: its square would add a denormal to the variance
+  float least_variance;   ///< a smaller or negative variance counts as 0: times beta2 it may be a denormal
+  float least_parameter;  ///< a smaller parameter is stored as 0
 };
 
-// The arithmetic of an update, the only place where it is written down: for one single on the host and on a device, and
-// for vectors on the host. One text, since nvcc takes no vectors in functions that are for devices too. See lane_work.
+// The arithmetic of an update, written once: for one element on the host and on a device, and for vectors on the host.
+// A macro, since nvcc takes no vectors in functions that are for devices too. See lane_work.
 #define CHUNKMEM_ADAM_ARITHMETIC(WHERE)                                                                              \
   [[nodiscard, gnu::always_inline]] WHERE real decayed(const real& parameter, const real& gradient) const noexcept   \
   {                                                                                                                  \
@@ -101,7 +103,7 @@ struct adam_factors {
     parameter = strict_fp::product(keep, parameter);                                                                 \
   }
 
-/// One element.
+/// The arithmetic for one element.
 template <bool Coupled, numerics Rule = numerics::version_3>
 struct adam_work : adam_factors {
   using real = float;
@@ -127,7 +129,7 @@ struct adam_work : adam_factors {
   static constexpr float least_state = least_number;
 };
 
-/// As many elements as a vector has.
+/// The arithmetic for the elements of a vector.
 template <class Real>
 struct adam_in_lanes {
   using real = Real;
@@ -175,7 +177,7 @@ struct adam_lane_work {
   bool coupled;
 };
 
-/// The arithmetic of Adam by one version of the numerics. That of version 1 is in version_1.hpp.
+/// The arithmetic of Adam in one version of the numerics. Version 1 is in version_1.hpp.
 template <numerics Rule>
 struct adam_arithmetic;
 template <numerics Rule>
@@ -189,15 +191,15 @@ struct adam_arithmetic<Rule> {
 
 }  // namespace detail
 
-/// Adam, with the weight decay of AdamW or with L2: two lists beside each parameter, and a master where it has 16 bits.
+/// Adam, with the weight decay of AdamW or with L2: two lists for each parameter, and a master for a 16-bit parameter.
 ///
 ///     optimizer::adam adam{{.weight_decay = 0.1F}};
 ///     m.use(adam);                                         // before the first access
 ///     optimizer::step(m, adam, {.learning_rate = 1e-3F});  // after each backward pass
 ///
 /// Quotients and roots are the correctly rounded ones, a product feeds a sum by an explicit fused multiply-add or is
-/// rounded first, and no denormal decides about a bit: no compiler flag, no flush mode and no instruction set changes
-/// the bits. `adam` has the newest version of the numerics. A training that began with an older one may keep it:
+/// rounded first, and no denormal changes a bit: the bits depend on no compiler flag, no flush mode and no instruction
+/// set. `adam` has the newest version of the numerics. A training that began with an older version may keep it:
 ///
 ///     optimizer::basic_adam<optimizer::numerics::version_2> adam;
 ///
@@ -223,8 +225,8 @@ class basic_adam {
                                       << " (leave the instruction set to best_instruction_set())"};
   }
 
-  /// Other options for the parameters of one group, from the next step on: updates that wait keep those of their step.
-  /// May allocate where the group had none of its own.
+  /// Sets options for the parameters of one group, from the next step on: waiting updates keep the options of their
+  /// step. May allocate where the group had no options of its own.
   /// @throws config_error   an option is out of its range; nothing was changed
   basic_adam& group(group_id which, const adam_options& options)
   {
@@ -266,7 +268,7 @@ class basic_adam {
 
   using device_factors = typename detail::adam_arithmetic<Rule>::factors;
 
-  /// Which arithmetic a group's options ask for, as a type: for kernels on a device.
+  /// Calls `visit` with the type of the arithmetic for a group's options: for kernels on a device.
   template <class Visit>
   void with_arithmetic(group_id group, Visit&& visit) const
   {

@@ -19,8 +19,8 @@ namespace optimizer {
 ///     find_package(chunkmem REQUIRED COMPONENTS compiled)
 ///     target_link_libraries(trainer PRIVATE chunkmem::compiled)
 ///
-/// A step with an optimizer or an executor of your own is compiled where it is called, as without this header.
-/// Figure: `house.compiled_o2_over_plain`.
+/// A step with your own optimizer or executor is compiled where it is called, as without this header. Figure:
+/// `house.compiled_o2_over_plain`.
 extern template class basic_adam<numerics::version_3>;
 extern template class basic_sgd<numerics::version_3>;
 extern template step_outcome step(compiled_manager&, adam&, const step_options&, const serial&,

@@ -50,27 +50,27 @@ template <class Function>
 
 }  // namespace detail
 
-/// Gathers many tensors into one buffer, or scatters it again, in a few launches whatever their number.
+/// Gathers many tensors into one buffer, or scatters it again, in a few launches for any number of tensors.
 ///
-/// Good for many small tensors, such as biases that go to another device in one message; a large tensor gains nothing.
-/// Source: the batched copy of CUB. Cost: as copies within the device; no allocation, nothing is awaited.
+/// Good for many small tensors, such as biases that go to another device in one message; no gain for a large tensor.
+/// Source: the batched copy of CUB. Cost: as copies within the device; no allocation, no wait.
 struct copy_tensors {
   const packed_tensor* table = nullptr;  ///< in device memory; ranges of one table do not overlap
   std::uint64_t count = 0;
   std::byte* buffer = nullptr;
 
-  /// Bytes that `pack` and `unpack` need for their own, aligned to 256.
+  /// Temporary bytes for `pack` and `unpack`, aligned to 256.
   /// @param size   written on success
   [[nodiscard]] cudaError_t temporary_size(std::size_t& size) const noexcept { return pack(nullptr, size, nullptr); }
 
-  /// Enqueues: tensors into the buffer.
+  /// Enqueues the copies from the tensors to the buffer.
   /// @param temporary, size   device memory of `temporary_size`
   [[nodiscard]] cudaError_t pack(void* temporary, std::size_t& size, cudaStream_t stream) const noexcept
   {
     return copy(temporary, size, detail::tensor_data{table}, detail::packed_data{table, buffer}, stream);
   }
 
-  /// Enqueues: the buffer into the tensors.
+  /// Enqueues the copies from the buffer to the tensors.
   /// @param temporary, size   device memory of `temporary_size`
   [[nodiscard]] cudaError_t unpack(void* temporary, std::size_t& size, cudaStream_t stream) const noexcept
   {

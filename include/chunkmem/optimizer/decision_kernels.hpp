@@ -17,17 +17,17 @@ namespace chunkmem::inline v0 {
 
 namespace optimizer {
 
-/// Where the sums of one tensor's blocks lie among those of all, in this step. A tensor without any adds nothing. And,
-/// from step to step, how many updates the tensor has missed.
+/// The range of one tensor's block sums among the sums of all tensors in this step; a tensor without blocks adds
+/// nothing. Also the number of updates that the tensor has missed so far.
 ///
 ///     const block_range first = memory.ranges()[0];
 ///     const gradient_measure* const sums = memory.sums() + first.first;
 ///
-/// In older checkpoints the count has 64 bits, and the upper 32 are zero: there nothing has missed an update.
+/// In older checkpoints the count has 64 bits, and the upper 32 are zero: no tensor has missed an update there.
 struct block_range {
   std::uint64_t first = 0;
   std::uint32_t count = 0;
-  std::uint32_t missed = 0;  ///< goes no further than 2^32 - 1
+  std::uint32_t missed = 0;  ///< saturates at 2^32 - 1
 };
 
 static_assert(sizeof(block_range) == 16);
@@ -37,7 +37,7 @@ static_assert(sizeof(block_range) == 16);
   return (elements + measure_block - 1) / measure_block;
 }
 
-/// The measures of the blocks of one gradient: those of `measure_one_block`, bit by bit.
+/// The measures of the blocks of one gradient, with the bits of `measure_one_block`.
 ///
 ///     loop_launcher::run(measure_kernel{gradient, dtype::float32, elements, sums, range, 0});
 ///
@@ -50,7 +50,7 @@ class measure_kernel {
     std::int32_t largest = 0;
   };
 
-  /// @param range   written: where the sums are, which begin at `sums`
+  /// @param range   written: the range of the sums from `sums` on
   /// @pre   the type is float32, bfloat16 or float16
   measure_kernel(const std::byte* gradient, dtype type, std::uint64_t elements, gradient_measure* sums,
                  block_range* range, std::uint64_t first) noexcept
@@ -114,7 +114,7 @@ class measure_kernel {
 
 static_assert(lane_kernel<measure_kernel>);
 
-/// Makes every tensor one without blocks: what is not measured afterwards adds nothing. Missed updates stay.
+/// Clears the blocks of every tensor: a tensor that is not measured afterwards adds nothing. Missed updates stay.
 ///
 ///     loop_launcher::run(clear_ranges_kernel{memory.ranges(), memory.sizes().parameters});
 class clear_ranges_kernel {
@@ -123,7 +123,7 @@ class clear_ranges_kernel {
 
   [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept { return tensors_; }
 
-  /// To be used while this kernel lives.
+  /// Valid while this kernel lives.
   [[nodiscard]] CHUNKMEM_HOST_DEVICE const clear_ranges_kernel& prepared() const noexcept { return *this; }
   CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t tensor) const noexcept
   {
@@ -176,18 +176,17 @@ class sum_blocks_kernel {
 
 static_assert(ordered_kernel<sum_blocks_kernel>);
 
-/// Adds up the measures of all tensors in their order and decides: update or skip, and by what gradients are
-/// multiplied.
+/// Adds up the measures of all tensors in their order and decides: update or skip, and the factor of the gradients.
 ///
 ///     loop_launcher::run(decide_kernel{measures, tensors, clipping{.norm = 1.0F}, true, state});
 ///
-/// The rule of `step`, with the loss scale that lies in the state. Doing it again gives the same.
+/// The rule of `step`, with the loss scale in the state. Idempotent.
 class decide_kernel {
  public:
   using total_type = gradient_measure;
 
-  /// @param tensors    0: nothing asks for a norm
-  /// @param may_skip   gradients that are not finite leave everything as it is
+  /// @param tensors    0: no norm is needed
+  /// @param may_skip   non-finite gradients skip the update
   decide_kernel(const gradient_measure* measures, std::uint64_t tensors, const clipping& clip, bool may_skip,
                 device_step_state* state) noexcept
       : measures_{measures}, tensors_{tensors}, state_{state}, clip_{clip}, may_skip_{may_skip}
@@ -220,14 +219,14 @@ class decide_kernel {
 
 static_assert(ordered_kernel<decide_kernel>);
 
-/// Works out, on the device, what all elements of one group, or of one tensor of it, share in the next update: from the
-/// number of updates and the learning rate that lie in device memory, so that a captured step can be repeated.
+/// Computes on the device the factors that all elements of one group, or of one tensor, share in the next update. The
+/// number of updates and the learning rate are in device memory, so that a captured step can be repeated.
 ///
 ///     loop_launcher::run(factors_kernel{options, state, rate, factors});
 template <class Options, class Factors>
 class factors_kernel {
  public:
-  /// @param of   the tensor, whose missed updates do not count; none: of a group, in which nothing has missed any
+  /// @param of   the tensor, whose missed updates do not count; null: a group in which no tensor has missed an update
   factors_kernel(const Options& options, const device_step_state* state, const float* rate, Factors* factors,
                  const block_range* of = nullptr) noexcept
       : options_{options}, state_{state}, rate_{rate}, factors_{factors}, of_{of}
@@ -236,7 +235,7 @@ class factors_kernel {
 
   [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept { return 1; }
 
-  /// To be used while this kernel lives.
+  /// Valid while this kernel lives.
   [[nodiscard]] CHUNKMEM_HOST_DEVICE const factors_kernel& prepared() const noexcept { return *this; }
   CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t) const noexcept
   {
@@ -269,7 +268,7 @@ class missed_kernel {
 
   [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept { return count_; }
 
-  /// To be used while this kernel lives.
+  /// Valid while this kernel lives.
   [[nodiscard]] CHUNKMEM_HOST_DEVICE const missed_kernel& prepared() const noexcept { return *this; }
   CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t index) const noexcept
   {
@@ -286,8 +285,8 @@ class missed_kernel {
 
 static_assert(element_kernel<missed_kernel>);
 
-/// Writes a few learning rates to where a device step reads them. They travel in the kernel, so nothing on the host has
-/// to stay until it has run.
+/// Writes a few learning rates to the memory from which a device step reads them. They are arguments of the kernel, so
+/// no host memory has to stay until the kernel has run.
 ///
 ///     const float rates[] = {1e-3F, 1e-4F};
 ///     loop_launcher::run(rates_kernel{rates_of_groups, rates});
@@ -304,7 +303,7 @@ class rates_kernel {
 
   [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept { return count_; }
 
-  /// To be used while this kernel lives.
+  /// Valid while this kernel lives.
   [[nodiscard]] CHUNKMEM_HOST_DEVICE const rates_kernel& prepared() const noexcept { return *this; }
   CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t index) const noexcept { to_[index] = rates_[index]; }
 
@@ -316,7 +315,7 @@ class rates_kernel {
 
 static_assert(element_kernel<rates_kernel>);
 
-/// How a device goes on with a loss scale: `loss_scale_options`, or not at all.
+/// The rule by which a device changes a loss scale: `loss_scale_options`, or fixed.
 ///
 ///     const loss_scale_rule rule{.options = scale.options(), .is_dynamic = scale.is_dynamic()};
 struct loss_scale_rule {
@@ -330,7 +329,7 @@ struct loss_scale_rule {
   return {it.options(), it.is_dynamic()};
 }
 
-/// The end of a step: counts it, and what `loss_scale` does after an update or a skip.
+/// The end of a step: counts it, and changes the loss scale as `loss_scale` does after an update or a skip.
 ///
 ///     loop_launcher::run(finish_kernel{state, rule});
 class finish_kernel {
@@ -339,7 +338,7 @@ class finish_kernel {
 
   [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept { return 1; }
 
-  /// To be used while this kernel lives.
+  /// Valid while this kernel lives.
   [[nodiscard]] CHUNKMEM_HOST_DEVICE const finish_kernel& prepared() const noexcept { return *this; }
   CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t) const noexcept
   {

@@ -13,13 +13,13 @@ namespace chunkmem::inline v0 {
 
 namespace optimizer {
 
-/// The most bytes of a kernel: it must fit into a queue of a backend, together with what runs it.
+/// The most bytes of a kernel object: it must fit into an entry of a backend's queue, together with its launcher.
 inline constexpr std::size_t largest_kernel = 120;
 
 /// Lanes that share a block of a `lane_kernel`: a warp.
 inline constexpr std::uint32_t warp_lanes = 32;
 
-/// Work that is copied to where it runs, with its pointers: a kernel without the ways to start it.
+/// Work that is copied to its processor, with its pointers: the common part of all kernels.
 template <class Kernel>
 concept portable_kernel =
     std::is_trivially_copyable_v<Kernel> && sizeof(Kernel) <= largest_kernel && requires(const Kernel& kernel) {
@@ -28,15 +28,16 @@ concept portable_kernel =
       } -> std::same_as<std::uint64_t>;
     };
 
-/// Does one part with each call of what `prepared()` gives; each thread may ask for that once and call it often.
+/// A kernel with one call for each element: `prepared()(index)`. Each thread may call `prepared()` once and its result
+/// often.
 ///
 /// Laws: calls with different indices below `count()` write different bytes, so that they run in any order and at once.
 template <class Kernel>
 concept element_kernel =
     portable_kernel<Kernel> && requires(const Kernel& kernel, std::uint64_t index) { kernel.prepared()(index); };
 
-/// Adds up blocks in 32 lanes: `lane(block, at)` is the sum of one lane, lane j takes lane j + 16 (`combine`), then
-/// + 8, 4, 2 and 1, and `store(block, sums)` is given the first.
+/// A kernel that adds up blocks in 32 lanes: `lane(block, at)` is the sum of one lane, lane j adds lane j + 16
+/// (`combine`), then j + 8, 4, 2 and 1, and `store(block, sums)` gets lane 0.
 template <class Kernel>
 concept lane_kernel =
     portable_kernel<Kernel> && std::is_trivially_copyable_v<typename Kernel::sums_type> &&
@@ -48,8 +49,8 @@ concept lane_kernel =
       kernel.store(block, sums);
     };
 
-/// Adds up rows of any length in their order: `total.add(load(row, index))` for each `index` below `length(row)`, then
-/// `store(row, total)`.
+/// A kernel that adds up rows of any length in their order: `total.add(load(row, index))` for each `index` below
+/// `length(row)`, then `store(row, total)`.
 template <class Kernel>
 concept ordered_kernel = portable_kernel<Kernel> && std::is_trivially_copyable_v<typename Kernel::total_type> &&
                          requires(const Kernel& kernel, std::uint64_t row, typename Kernel::total_type& total) {
@@ -63,20 +64,20 @@ concept ordered_kernel = portable_kernel<Kernel> && std::is_trivially_copyable_v
                            kernel.store(row, total);
                          };
 
-/// What a launcher runs on a device, or on the host with the same bits.
+/// A kernel that a launcher runs on a device, or on the host with the same bits.
 ///
-/// Laws: the bits that it writes depend on what it reads alone, not on the launcher; it throws nothing; `count()` is
-/// the number of indices, blocks or rows, and where it is 0 nothing is launched.
+/// Laws: the written bits depend on the read bits alone, not on the launcher; no call throws; `count()` is the number
+/// of indices, blocks or rows, and 0 launches nothing.
 template <class Kernel>
 concept device_kernel = element_kernel<Kernel> || lane_kernel<Kernel> || ordered_kernel<Kernel>;
 
 /// Runs kernels in a loop on the host: for backends whose device is memory of the host, and for tests.
 ///
-/// A launcher is what `device_step` starts its kernels with: `launcher(backend, who, kernel)` enqueues.
+/// `device_step` starts its kernels by a launcher: `launcher(backend, stream, kernel)` enqueues.
 class loop_launcher {
  public:
-  /// Gives the kernel to an agent, as a callable without arguments.
-  /// @throws device_error   the backend takes nothing; nothing was enqueued
+  /// Enqueues the kernel on an agent, as a callable without arguments.
+  /// @throws device_error   the backend refused the work; nothing was enqueued
   template <enqueues_work Backend, device_kernel Kernel>
   void operator()(Backend& backend, agent stream, const Kernel& kernel) const
   {

@@ -26,7 +26,7 @@ namespace chunkmem::inline v0 {
 
 namespace optimizer {
 
-/// What the memory of a device step depends on.
+/// The sizes from which the memory of a device step follows.
 ///
 ///     const bytes room = device_step_memory<adam>::size({.groups = 1, .parameters = 10, .blocks = 1'000});
 struct device_step_sizes {
@@ -35,16 +35,16 @@ struct device_step_sizes {
   std::uint64_t blocks = 0;  ///< of all gradients together: the sum of `blocks_of(elements)`
 };
 
-/// Where a device step keeps what it works with: one run of device memory, which the caller owns.
+/// The layout of a device step's memory: one run of device memory, which the caller owns.
 ///
 ///     const device_step_sizes sizes{.groups = 1, .parameters = 10, .blocks = 1'000};
 ///     std::byte* const start = memory.allocate(tier::device, device_step_memory<adam>::size(sizes));
 ///     const device_step_memory<adam> places{start, sizes};
 ///
-/// First comes what the host writes: the state, once, and the learning rates of the groups, whenever they change. The
-/// host writes zeros to the ranges once, where `device_step` is told which parameter it updates.
-/// Size: 72 B, and 4 B and the kernel's factors for each group, 40 B for each parameter, 24 B for each block of 4,096
-/// elements of a gradient.
+/// The part that the host writes comes first: the state, once, and the learning rates of the groups, whenever they
+/// change. Where `device_step::update` gets indices of parameters, the host writes zeros to the ranges once. Size: 72
+/// B, and 4 B and the kernel's factors for each group, 40 B for each parameter, 24 B for each block of 4,096 elements
+/// of a gradient.
 template <device_optimizer_kernel Kernel>
 class device_step_memory {
  public:
@@ -56,7 +56,7 @@ class device_step_memory {
     return bytes{device_step_memory{nullptr, sizes}.end_};
   }
 
-  /// @param start   device memory, or nothing where only sizes are asked for
+  /// @param start   device memory, or null where only sizes are needed
   device_step_memory(std::byte* start, const device_step_sizes& sizes) noexcept : start_{start}, sizes_{sizes}
   {
     end_ = sizeof(device_step_state);
@@ -98,30 +98,31 @@ class device_step_memory {
   std::uint64_t rates_ = 0, factors_ = 0, ranges_ = 0, measures_ = 0, sums_ = 0, host_end_ = 0, end_ = 0;
 };
 
-/// What a device step is told once: a captured one repeats it. Learning rates and the loss scale lie in device memory.
+/// The options of a device step that a captured step repeats. Learning rates and the loss scale are in device memory
+/// instead.
 ///
 ///     const device_step_options options{.clip = {.norm = 1.0F}, .loss = {.options = {}, .is_dynamic = true}};
 struct device_step_options {
   clipping clip{};
-  bool may_skip = true;  ///< an infinity or NaN in any gradient leaves everything as it is
+  bool may_skip = true;  ///< an infinity or NaN in any gradient skips the update
   std::uint64_t seed = 0;
-  loss_scale_rule loss{};  ///< what becomes of the scale after the step
+  loss_scale_rule loss{};  ///< the change of the scale after the step
 
-  /// Whether a step has to look at the gradients before it updates.
+  /// A step has to measure the gradients before it updates.
   [[nodiscard]] constexpr bool measures() const noexcept { return may_skip || clip.norm > 0.0F; }
 };
 
-/// Enqueues one optimizer step on one agent, part by part; its decisions are taken on the device.
+/// Enqueues one optimizer step on one agent, part by part; the device takes its decisions.
 ///
 /// In this order: `begin`; `measure` for each gradient, in any order, if `options.measures()`; `decide`; `update` for
-/// each parameter that has a gradient; `miss` for those that have none; `finish`. The bits are those of `step`. Nothing
-/// is allocated, awaited or asked of the device, so all of it can be captured once and repeated.
+/// each parameter with a gradient; `miss` for those without; `finish`. The bits are those of `step`. No call allocates,
+/// waits or reads from the device, so all of it can be captured once and repeated.
 ///
 /// @tparam Launcher   `launcher(backend, stream, kernel)` enqueues a `device_kernel`
 template <device_optimizer_kernel Kernel, class Backend, class Launcher>
 class device_step {
  public:
-  /// All that is passed is used until the last call.
+  /// All arguments outlive the last call.
   /// @throws usage_error   a limit is negative or no number
   device_step(const Kernel& kernel, const device_step_memory<Kernel>& memory, const device_step_options& options,
               Backend& backend, agent stream, const Launcher& launcher)
@@ -130,7 +131,7 @@ class device_step {
     check(options.clip);
   }
 
-  /// Forgets what was measured, and works out the factors of the next update of every group.
+  /// Clears the measures, and computes the factors of the next update of every group.
   /// @throws device_error   may be called again
   void begin()
   {
@@ -140,9 +141,9 @@ class device_step {
       launch_factors(group_id{static_cast<std::uint32_t>(index)}, nullptr);
   }
 
-  /// Takes the measure of a gradient.
+  /// Measures a gradient.
   /// @param index   of the parameter, in the order of declaration
-  /// @throws usage_error    the memory was made for less
+  /// @throws usage_error    the memory was made for fewer parameters or blocks
   /// @throws device_error   may be called again
   void measure(std::uint64_t index, const std::byte* gradient, dtype type, std::uint64_t elements)
   {
@@ -154,7 +155,7 @@ class device_step {
     blocks_ += blocks;
   }
 
-  /// Update or skip, and the factor of all gradients.
+  /// Decides: update or skip, and the factor of all gradients.
   /// @throws device_error   may be called again
   void decide()
   {
@@ -163,12 +164,12 @@ class device_step {
     launch(decide_kernel{memory_.measures(), tensors, options_.clip, options_.may_skip, memory_.state()});
   }
 
-  /// Updates one parameter, or leaves it alone where the device decided so.
+  /// Updates one parameter, unless the device decided to skip.
   ///
   /// @param all              as `update_parameter` takes it, with pointers into device memory
-  /// @param is_overwritten   the gradient lies in the value's bytes: a skipped step makes the value anew
-  /// @param index            of the parameter, in the order of declaration: the updates that it has missed do not
-  ///   count. None: it has missed none
+  /// @param is_overwritten   the gradient lies in the value's bytes: a skipped step makes the value again
+  /// @param index            of the parameter, in the order of declaration: its missed updates do not count. None: it
+  ///   has missed no update
   /// @throws usage_error     the bytes do not fit the kernel, or the memory has no such group or parameter
   /// @throws device_error    no update was enqueued: may be called again
   void update(const parameter_bytes& all, group_id group, bool is_overwritten,
@@ -186,7 +187,8 @@ class device_step {
     });
   }
 
-  /// These parameters have no gradient: they miss the step, if the device decided to update. Once for each.
+  /// These parameters have no gradient: they miss the step, if the device decides to update. Call it once for each
+  /// parameter.
   /// @param indices          of the parameters, in the order of declaration: at most `missed_kernel::most`
   /// @throws usage_error     the memory has no such parameter
   /// @throws device_error    nothing was enqueued: may be called again
@@ -199,7 +201,7 @@ class device_step {
     launch(missed_kernel{memory_.state(), memory_.ranges(), indices});
   }
 
-  /// Counts the step and goes on with the loss scale. Not to be called again for the same step.
+  /// Counts the step and changes the loss scale. Call it once for each step.
   /// @throws device_error   nothing was enqueued
   void finish() { launch(finish_kernel{memory_.state(), options_.loss}); }
 
@@ -207,7 +209,7 @@ class device_step {
   using factors_type = typename Kernel::device_factors;
   using options_type = std::remove_cvref_t<decltype(std::declval<const Kernel&>().options(group_id{0}))>;
 
-  /// @param of   a tensor of the group, or none: the factors of a group stay until the next are worked out
+  /// @param of   a tensor of the group, or null: the factors of a group stay until the next ones are computed
   void launch_factors(group_id group, const block_range* of)
   {
     launch(factors_kernel<options_type, factors_type>{kernel_.options(group), memory_.state(),
@@ -229,7 +231,7 @@ class device_step {
   std::uint64_t blocks_ = 0;  ///< whose sums have a place
 };
 
-/// What the steps on a device have come to.
+/// The progress of the steps on a device.
 ///
 ///     const device_progress so_far = optimizer.progress();
 ///     std::cout << so_far.updates << " updates, norm " << so_far.norm << '\n';
@@ -240,7 +242,7 @@ struct device_progress {
   float loss_scale = 1.0F;    ///< for the next loss
 };
 
-/// The loss scale of a device_optimizer in device memory, pinned while this lives.
+/// The loss scale of a device_optimizer in device memory, pinned while this object lives.
 ///
 ///     const auto scale = optimizer.scale_on(agent::compute);
 ///     multiply_loss(scale.data());  // a kernel on compute
@@ -268,16 +270,16 @@ class device_scale {
 ///     optimizer.prepare();                       // with the filling of weights
 ///     optimizer.step({.learning_rate = 1e-3F});  // after each backward pass
 ///
-/// Make it after the parameters are declared and before their first access, for as long as the manager lives. What a
-/// step has to remember, such as the count of updates and the loss scale, lies in a buffer of the manager, and a
-/// checkpoint holds it with the lists: nothing is to be registered, and it goes on in another device_optimizer, not in
-/// `step`. States and masters are brought to the device for the update of their parameter, whatever the placement says.
-/// Good where the device has room or the links are fast; poor where they are slow, since states that do not stay cross
-/// them twice in each step.
+/// Make it after the parameters are declared and before their first access, for as long as the manager lives. The state
+/// from step to step, such as the count of updates and the loss scale, is in a buffer of the manager, and a checkpoint
+/// holds it with the lists. Nothing has to be registered. Another device_optimizer can continue from it, `step` cannot.
+/// States and masters are brought to the device for the update of their parameter, for every placement policy. Good
+/// where the device has room or the links are fast; poor where links are slow, since states that do not stay are copied
+/// twice in each step.
 ///
 /// The device counts the updates of each parameter, as the host does: a parameter without a gradient misses a step, and
-/// what is skipped counts for nobody. A captured step has one small kernel more for each parameter, which works out its
-/// bias correction. So has a step that is not captured, once a parameter has missed an update.
+/// a skipped step counts for no parameter. A captured step has one more small kernel for each parameter, which computes
+/// its bias correction. So has a step that is not captured, once a parameter has missed an update.
 ///
 /// @tparam Launcher   starts kernels: `cuda_launcher` (launch_kernels.cuh), or `loop_launcher` where the device is host
 ///   memory
@@ -285,7 +287,7 @@ class device_scale {
 template <class Manager, device_optimizer_kernel Kernel, class Launcher>
 class device_optimizer {
  public:
-  /// @param scale   by which the loss is multiplied; the device goes on with it
+  /// @param scale   factor of the loss; from here on the device changes it
   /// @throws usage_error   no parameter is declared, the manager is sealed, or it has lists of these names
   device_optimizer(Manager& owner, Kernel kernel, Launcher launcher = {},
                    const loss_scale& scale = loss_scale::fixed(1.0F))
@@ -306,10 +308,10 @@ class device_optimizer {
   }
   device_optimizer(const device_optimizer&) = delete;
 
-  /// Writes the beginning of all counts. The first step does it where it was not called; call it with the filling of
-  /// weights, so that all iterations are alike. What a checkpoint filled before stays.
-  /// @throws usage_error   a checkpoint was loaded whose number of updates cannot be right
-  /// @throws config_error   or whose loss scale cannot be
+  /// Writes the initial counts. The first step calls it too; call it when weights are filled, so that all iterations
+  /// are alike. Counts from a loaded checkpoint stay.
+  /// @throws usage_error   a loaded checkpoint has an impossible number of updates
+  /// @throws config_error   or an impossible loss scale
   /// @throws out_of_memory, device_error   call again
   void prepare()
   {
@@ -322,12 +324,12 @@ class device_optimizer {
     is_prepared_ = true;
   }
 
-  /// Updates every parameter that has a gradient and forgets the gradients; returns when all of it is enqueued on
-  /// compute.
+  /// Updates every parameter that has a gradient and drops the gradients; returns when all work is enqueued on compute.
   ///
-  /// A step that is skipped is one on the device alone: it makes the same accesses and changes no value. In a capture
-  /// the learning rates are those that `set_rates` gave last. Guarantee: safe to take again where it throws, as `step`.
-  /// @throws out_of_memory, device_error   a parameter could not be brought, or a kernel not be started; call again
+  /// The device alone skips a step: the accesses are the same, and no value changes. In a capture the learning rates
+  /// are those of the last `set_rates`. Guarantee: safe to call again where it throws, as `step`.
+  /// @throws out_of_memory, device_error   a parameter could not be loaded, or a kernel could not be started; call
+  ///   again
   /// @throws usage_error    as `step`; or options.loss_scale, which belongs to the constructor here
   void step(const step_options& options = {}, typename Manager::place_type from = typename Manager::place_type{})
   {
@@ -337,9 +339,9 @@ class device_optimizer {
     driver.run(options, detail::update_at_once{}, from);
   }
 
-  /// Learning rates of the next replays of a captured step. Enqueued: replays that were started before keep theirs.
-  /// A step that is not captured writes those of its options.
-  /// @throws usage_error   not one rate for each group, one that is no number, infinite or negative, or inside a
+  /// Sets the learning rates of the next replays of a captured step. Enqueued: replays that were started before keep
+  /// their rates. A step that is not captured writes those of its options.
+  /// @throws usage_error   not one rate for each group; a rate that is no number, infinite or negative; or inside a
   ///   capture, which would repeat them; out_of_memory, device_error
   void set_rates(std::span<const float> rates)
   {
@@ -357,8 +359,8 @@ class device_optimizer {
                 [&](std::size_t index) { return rates[index]; });
   }
 
-  /// The loss scale, where kernels on `stream` can read it as long as the result lives: for losses that no host hears
-  /// of.
+  /// The loss scale in device memory, for kernels on `stream` while the result lives: for losses that the host never
+  /// reads.
   /// @throws out_of_memory, device_error
   [[nodiscard]] device_scale<Manager> scale_on(agent stream = agent::compute)
   {
@@ -366,8 +368,9 @@ class device_optimizer {
     return device_scale<Manager>{manager_.acquire(buffer_, access::read, stream)};
   }
 
-  /// What the steps so far have come to. Waits for them: the one call here that does. Outside of iterations it may move
-  /// what the next one's plan relies on: where you ask after every step, ask inside, at the end. Not in a capture.
+  /// The progress of the steps so far. Waits for them, as the only call here. Outside of iterations it may move chunks
+  /// that the plan of the next iteration relies on: if you call it after every step, call it inside, at the end. Not in
+  /// a capture.
   /// @throws out_of_memory, device_error; usage_error   inside a capture
   [[nodiscard]] device_progress progress()
   {
@@ -390,7 +393,7 @@ class device_optimizer {
   using backend_type = std::remove_reference_t<decltype(std::declval<Manager&>().backend())>;
   static constexpr std::uint32_t no_parameter = UINT32_MAX;
 
-  /// A load since the last look. Inside a capture nobody looks: what is captured asks the device.
+  /// A checkpoint was loaded since the last check. False inside a capture: captured work reads the device.
   [[nodiscard]] bool is_loaded_anew() { return manager_.updates().gradients().loads() != loads_ && !is_capturing(); }
   void look_at_loaded()
   {
@@ -407,7 +410,7 @@ class device_optimizer {
                          [this](std::uint32_t tensor) { return detail::name_of_parameter(manager_, tensor); });
     has_missed_ = std::ranges::count(missed, std::uint64_t{0}) != std::ssize(missed);
   }
-  /// In the order of parameters; no_parameter where it was declared behind this optimizer.
+  /// The position among the parameters; no_parameter for a tensor that was declared after this optimizer.
   [[nodiscard]] std::uint32_t place_of(std::uint32_t tensor) const noexcept
   {
     return tensor < index_of_tensor_.size() ? index_of_tensor_[tensor] : no_parameter;
@@ -463,7 +466,7 @@ class device_optimizer {
   /// Where the steps run: kernels on the device, enqueued on compute.
   class site {
    public:
-    static constexpr bool has_bytes = false;  // of the kernel that the host has: nothing is kept or undone
+    static constexpr bool has_bytes = false;  // of a kernel on the host: nothing is kept or undone
     static constexpr bool host_reaches = false;
     static constexpr bool counts_in_kernel = false;  // device memory has the counts
 
@@ -502,7 +505,7 @@ class device_optimizer {
           });
         });
       if (launches) enqueued_->decide();
-      driver.keep({});  // as far as the calling thread knows: the device may decide to skip
+      driver.keep({});  // for the calling thread; the device may decide to skip
     }
     [[nodiscard]] static constexpr bool overwrites(tensor_handle) noexcept { return true; }
     void update(const Kernel&, const parameter_bytes& all, const detail::update_request& request, agent)
@@ -512,7 +515,7 @@ class device_optimizer {
       enqueued_->update(all, request.settings.group, has_master(all),
                         may_have_missed ? std::optional<std::uint64_t>{self_.place_of(all.tensor)} : std::nullopt);
     }
-    /// Where a launch fails, the next call goes on behind those that were done.
+    /// Where a launch fails, the next call continues after the launches that succeeded.
     void end(step_decision, const step_options&)
     {
       std::vector<std::uint32_t>& missing = self_.missing_;
@@ -525,7 +528,8 @@ class device_optimizer {
     }
 
    private:
-    /// Then the value was not brought to the device, so it is written in any case: made again if the step is skipped.
+    /// With a master, the value was not loaded to the device, so it is always written: made again if the step is
+    /// skipped.
     [[nodiscard]] static bool has_master(const parameter_bytes& all) noexcept
     {
       return std::any_of(all.lists, all.lists + all.list_count,
@@ -539,7 +543,8 @@ class device_optimizer {
     std::optional<device_step<Kernel, backend_type, Launcher>> enqueued_;
   };
 
-  /// The states of the kernel that never change, as its version of the numerics. The device has those that change.
+  /// The states of the kernel that never change, such as its version of the numerics. States that change are on the
+  /// device.
   struct kernel_constants {
     static constexpr std::string_view name = Kernel::name;
     template <class Visit>
@@ -563,8 +568,8 @@ class device_optimizer {
   device_step_sizes sizes_;
   tensor<std::uint8_t> buffer_{};
   std::vector<std::uint32_t> index_of_tensor_;  // in the order of parameters, by tensor
-  std::vector<std::uint32_t> missing_;          // parameters without a gradient in this step, not told the device yet
-  std::uint64_t loads_ = 0;                     // of the manager, when the buffer was looked at
+  std::vector<std::uint32_t> missing_;  // parameters without a gradient in this step, not yet sent to the device
+  std::uint64_t loads_ = 0;             // of the manager, at the last check of the buffer
   bool is_prepared_ = false;
   bool has_missed_ = false;  // some parameter may have missed an update
 };

@@ -31,14 +31,14 @@ namespace chunkmem::inline v0 {
 
 namespace optimizer {
 
-/// Writes what the calling thread has decided to where an `update_kernel` reads it.
+/// Writes the decision of the calling thread to the memory from which an `update_kernel` reads it.
 ///
 ///     loop_launcher::run(given_kernel{state, 0, 1.0F, factors, adam::device_factors{options, settings}});
 template <class Factors>
 class given_kernel {
  public:
   /// @param state, factors   written, in device memory
-  /// @param updates   that were done before   @param factor   of all gradients
+  /// @param updates   number of updates before   @param factor   of all gradients
   given_kernel(device_step_state* state, std::uint64_t updates, float factor, Factors* factors,
                const Factors& given) noexcept
       : state_{state}, factors_{factors}, updates_{updates}, given_{given}, factor_{factor}
@@ -47,7 +47,7 @@ class given_kernel {
 
   [[nodiscard]] CHUNKMEM_HOST_DEVICE std::uint64_t count() const noexcept { return 1; }
 
-  /// To be used while this kernel lives.
+  /// Valid while this kernel lives.
   [[nodiscard]] CHUNKMEM_HOST_DEVICE const given_kernel& prepared() const noexcept { return *this; }
   CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t) const noexcept
   {
@@ -74,7 +74,7 @@ class launched_site : public decided_by_caller {
   static constexpr bool has_bytes = true;
   static constexpr bool host_reaches = false;
 
-  /// @param where   outlives this   @throws usage_error   it is of another manager than the step
+  /// @param where   outlives this object   @throws usage_error   it is of another manager than the step
   template <class Backend>
   launched_site(Backend& backend, Where& where) : where_{where}
   {
@@ -108,17 +108,17 @@ class launched_site : public decided_by_caller {
 
 }  // namespace detail
 
-/// Updates run on the device, and the calling thread decides. A step takes this object in the place of its workers:
-/// `step`, late_updates, `sharded_model::step` and pipeline::stage_step do.
+/// Updates run on the device, and the calling thread decides. `step`, late_updates, `sharded_model::step` and
+/// pipeline::stage_step take this object in place of their workers.
 ///
 ///     optimizer::device_updates<model_type, cuda_launcher> device{model};   // a manager or a sharded_model
 ///     model.step(adam, {.learning_rate = 1e-3F, .clip = {.norm = 1.0F}}, device);
 ///
-/// Gradients, weights and states come to the device for the measure and the update of their parameter, whatever the
-/// placement says. The bits are those of a step on the host, and so are the counts and what a checkpoint holds: a loop
-/// may change between the two from step to step. Good over ranks and stages, whose steps talk on the calling thread in
-/// any case. Poor for one rank that asks for a norm: the calling thread waits for the measure of each gradient, and
-/// device_optimizer decides on the device instead.
+/// Gradients, weights and states come to the device for the measure and the update of their parameter, for every
+/// placement policy. Bits, counts and checkpoints are those of a step on the host: a loop may change between the two
+/// from step to step. Good over ranks and stages, whose steps communicate on the calling thread in any case. Poor for
+/// one rank that needs a norm: the calling thread waits for the measure of each gradient, and device_optimizer decides
+/// on the device instead.
 ///
 /// Memory: a lease on both tiers while one parameter is measured or updated, of 24 B for each 4,096 elements of the
 /// largest parameter or share, and 512 B more. A rehearsal counts it.
@@ -133,11 +133,11 @@ class device_updates {
  public:
   using update_site = detail::launched_site<device_updates>;
 
-  /// @param owner   outlives this
+  /// @param owner   outlives this object
   explicit device_updates(Owner& owner, Launcher launcher = {}) : owner_{owner}, launcher_{std::move(launcher)} {}
   device_updates(const device_updates&) = delete;
 
-  // As an executor: the calling thread, for the work of a step that runs on no device.
+  // As an executor: the calling thread, for work of a step that does not run on the device.
 
   [[nodiscard]] static constexpr unsigned threads() noexcept { return 1; }
   template <class Work>
@@ -153,7 +153,7 @@ class device_updates {
   void expect_of(const Backend& backend) const
   {
     static_assert(has_bytes<Backend>(),
-                  "chunkmem: device_updates over a backend without bytes (take a thread_pool: the "
+                  "chunkmem: device_updates over a backend without bytes (use a thread_pool: the "
                   "kernel's time passes where the placement plans an update)");
     expects(static_cast<const void*>(&manager().backend()) == static_cast<const void*>(&backend),
             "device_updates of one manager were given to the step of another (make one for each manager)");
@@ -179,7 +179,7 @@ class device_updates {
     work();
   }
   /// Measures a gradient on the device, waits, and calls `visit(block, measure)` for each block in order.
-  /// @pre inside of with_room, and the elements are those of one parameter at most
+  /// @pre inside of with_room, and the elements are at most those of one parameter
   template <class Visit>
   void for_each_block(const std::byte* gradient, dtype type, std::uint64_t elements, Visit visit)
   {
@@ -220,7 +220,7 @@ class device_updates {
                 update_kernel<Work, factors_type>{it, state, factors, request.seed, request.transform.limit});
     });
   }
-  /// Enqueues that a value is made from its master. @pre, @throws as update
+  /// Enqueues the rounding of a value from its master. @pre, @throws as update
   void remake(const parameter_bytes& all)
   {
     launcher_(manager().backend(), agent::compute,
@@ -238,7 +238,7 @@ class device_updates {
 
   /// The manager of this rank.
   [[nodiscard]] auto& manager() const noexcept { return rank_manager(owner_); }
-  /// Of one parameter of this rank. All are declared when the first step is taken.
+  /// The most blocks of one parameter of this rank. All parameters are declared before the first step.
   [[nodiscard]] std::uint64_t most_blocks()
   {
     if (most_blocks_ == 0)

@@ -24,7 +24,7 @@ namespace optimizer {
 
 namespace detail {
 
-/// The value is rounded from its master, so it need not be kept. Not where the gradient lies in the value's place.
+/// The value is rounded from its master, so it need not be kept. Not where the gradient has the value's bytes.
 [[nodiscard]] inline bool is_made_again(const parameter_bytes& all) noexcept
 {
   return all.master() != nullptr && all.value != all.gradient;
@@ -41,7 +41,7 @@ void for_written_bytes(const parameter_bytes& all, Visit visit)
       visit(all.lists[index].data, static_cast<std::size_t>(all.elements * size_of(all.lists[index].type)));
 }
 
-/// Bytes that `keep_bytes` writes at most for one parameter. @tparam Driver   knows the lists of a parameter
+/// The most bytes that `keep_bytes` writes for one parameter. @tparam Driver   knows the lists of a parameter
 template <class Driver, class Info>
 [[nodiscard]] std::uint64_t undo_size(const Driver& driver, const Info& info)
 {
@@ -58,7 +58,7 @@ inline void keep_bytes(const parameter_bytes& all, std::byte* room)
     room += size;
   });
 }
-/// Copies them back. A value that was not kept is rounded from its master, as its last update rounded it.
+/// Copies the kept bytes back. A value that was not kept is rounded from its master, as its last update rounded it.
 inline void bring_back_bytes(const parameter_bytes& all, const std::byte* room)
 {
   for_written_bytes(all, [&](std::byte* data, std::size_t size) {
@@ -70,9 +70,9 @@ inline void bring_back_bytes(const parameter_bytes& all, const std::byte* room)
 
 }  // namespace detail
 
-/// Steps whose updates do not wait for the norm. Each parameter is updated when its gradient is there, as if nothing
-/// had to be clipped or skipped, and the bytes that this overwrites are kept. If the norm of all gradients then says
-/// otherwise, the bytes are brought back and the step is taken as `optimizer::step` takes it. So all bits are those of
+/// Steps whose updates do not wait for the norm. Each parameter is updated when its gradient is complete, as if no
+/// clipping or skip were needed, and the overwritten bytes are kept. If the norm of all gradients then requires one,
+/// the bytes are restored and the step is repeated as `optimizer::step` takes it. So all bits are those of
 /// `optimizer::step`.
 ///
 ///     optimizer::early_updates early{m, adam, 64_MiB, pool};   // after the manager, as long as the loop lives
@@ -84,19 +84,19 @@ inline void bring_back_bytes(const parameter_bytes& all, const std::byte* room)
 ///
 /// Good where the calling thread runs ahead of a device that is still in its backward pass, where updates on the host
 /// take longer than a forward pass (otherwise `late_updates` hides them as well), and where most steps are not clipped.
-/// Poor where most steps are clipped: an update that is undone is done twice, and the iteration leaves its record for
-/// once. If nothing has to be measured, a step is that of `optimizer::step`.
+/// Poor where most steps are clipped: an undone update is computed twice, and the iteration is a divergence. If no
+/// gradient has to be measured, a step is that of `optimizer::step`.
 ///
-/// `undo_bytes` limits how many parameters are updated early. It is a lease on the host while the step runs. A
+/// `undo_bytes` limits the parameters that are updated early. It is a lease on the host while the step runs. A
 /// parameter takes the bytes of its value and its lists: 14 for each element with Adam and a master, 12 in float32. A
 /// parameter is not updated early if
 /// - its bytes do not fit into the rest of `undo_bytes`;
-/// - a list has no numbers yet, as before the first step;
+/// - a list has no numbers yet, such as before the first step;
 /// - the norm of the gradients up to its own is already over the limit.
 /// If the host has no room of `undo_bytes` in a later step, that step updates nothing early and is counted.
 ///
-/// A rehearsal runs the trainer's step three times: without early updates, which is the first step; with updates that
-/// are taken back; and as most steps are. It proves room for all three.
+/// A rehearsal runs the trainer's step three times: without early updates, as the first step; with undone updates; and
+/// as most steps. It proves room for all three.
 ///
 /// Over ranks: `early_updates early{model, adam, 64_MiB}` of a sharded_model, in place of `model.step`. Each rank
 /// updates its shares when their gradients are added, before ranks exchange their norms. Ranks may have different
@@ -115,7 +115,7 @@ class early_updates {
  public:
   /// @param owner   a manager or a sharded_model, with one such object
   /// @param kernel, workers   outlive this, as the owner does
-  /// @param undo_bytes   of host memory for one step; 0: nothing is updated early
+  /// @param undo_bytes   of host memory for one step; 0: no parameter is updated early
   explicit early_updates(Manager& owner, Kernel& kernel, bytes undo_bytes, Executor& workers = on_this_thread)
       : owner_{owner}, taker_{owner, kernel, workers}, undo_bytes_{undo_bytes}
   {
@@ -131,7 +131,7 @@ class early_updates {
                     typename taker_type::place_type from = typename taker_type::place_type{})
   {
     expects(!driver().rehearsing() || !is_guessed() || driver().is_forgotten(),
-            "a rehearsal of early_updates whose last step is half done: call its step again before");
+            "a rehearsal of early_updates whose last step is half done: call its step again first");
     const step_outcome outcome = taker_.take(options, timing{*this}, from);
     early_ = driver().rehearsing() ? early_ : counted_;
     return outcome;
@@ -145,11 +145,11 @@ class early_updates {
  private:
   using driver_type = typename taker_type::driver_type;
   static_assert(driver_type::undoes,
-                "chunkmem: early_updates keeps bytes on the host to take updates back, and these run on the device "
-                "(give it workers of the host, or take step or late_updates)");
+                "chunkmem: early_updates keeps bytes on the host to undo updates, and these updates run on the device "
+                "(give it workers of the host, or use step or late_updates)");
   using room_type = decltype(std::declval<Manager&>().lease(tier::host, bytes{}));
 
-  /// When updates happen: as many as can be undone before the decision, the others after it.
+  /// The time of updates: before the decision as many as can be undone, after it the others.
   struct timing {
     static constexpr bool lets_wait = false;
     static constexpr bool guesses = true;
@@ -160,7 +160,7 @@ class early_updates {
     {
       if (self.room_ && self.is_guessed() && !driver.is_forgotten()) {
         if (!self.done_.empty() || !driver.has_other_gradients()) return;
-        driver.forget_guess();  // nothing is updated yet: the gradients that came since belong to the step
+        driver.forget_guess();  // no parameter is updated yet: gradients opened since then belong to the step
       }
       driver.keep_kernel();
       self.forget();
@@ -184,7 +184,7 @@ class early_updates {
 
   struct early_update {
     std::uint32_t parameter;  // in the order of declaration
-    std::uint64_t begin;      // of its bytes in the room
+    std::uint64_t begin;      // of its bytes in the leased room
     bool in_place;            // its gradient lay in the value's bytes
   };
 
@@ -194,9 +194,8 @@ class early_updates {
     return taker_.driver().progress().decision == step_decision::guessed;
   }
 
-  /// A rehearsal takes three ways of a step. The first way has no early updates while lists have no numbers. The second
-  /// way takes its updates back. The third way is that of most steps.
-  /// @return   the second way runs now
+  /// A rehearsal runs three variants of a step. The first has no early updates while lists have no numbers. The second
+  /// undoes its updates. The third is that of most steps. @return   the second variant runs now
   [[nodiscard]] bool takes_back_in_rehearsal() noexcept { return driver().rehearse_turns(3) == 1; }
 
   /// Leases the room. @return   false: the host has no room now, and had room before
@@ -222,7 +221,7 @@ class early_updates {
     driver().begin_guess();
   }
 
-  /// Measures and updates as gradients come. Goes on where it stopped.
+  /// Measures and updates gradients in their order. Continues where it stopped.
   void guess()
   {
     driver().for_each_from(next_, [&](tensor_handle parameter, const tensor_info& info) {
@@ -246,7 +245,7 @@ class early_updates {
     return used_ + detail::undo_size(taker_.driver(), info) <= undo_bytes_.count();
   }
 
-  /// @return   false: there is no room for its bytes beside those that are kept, so this step guesses no more
+  /// @return   false: the room is too small for its bytes, so this step updates no more parameters early
   bool try_update(tensor_handle parameter, const tensor_info& info)
   {
     try {
@@ -257,7 +256,7 @@ class early_updates {
     }
   }
 
-  /// @pre the gradient is usual: pinning the value takes the place away from a gradient that lies there
+  /// @pre the gradient is finite and below the limit: pinning the value ends a gradient in its bytes
   void update(tensor_handle parameter, const tensor_info& info)
   {
     const bool is_in_place = driver().guess(
@@ -266,7 +265,7 @@ class early_updates {
     used_ += detail::undo_size(driver(), info);
   }
 
-  /// Decides, and then keeps or brings back the updates. Goes on where it stopped.
+  /// Decides, and then keeps or undoes the updates. Continues where it stopped.
   void resolve()
   {
     if (!verdict_) verdict_ = taker_.judge();
@@ -302,13 +301,13 @@ class early_updates {
   Manager& owner_;
   taker_type taker_;
   bytes undo_bytes_;
-  std::optional<room_type> room_;  // from the beginning of a step to its decision
+  std::optional<room_type> room_;  // from the begin of a step to its decision
   std::vector<early_update> done_;
   std::optional<detail::step_verdict> verdict_;
   gradient_measure seen_;
   std::uint64_t used_ = 0;    // bytes of the room
   std::uint32_t next_ = 0;    // in the order of the step
-  std::size_t resolved_ = 0;  // of those done
+  std::size_t resolved_ = 0;  // number of early updates that are resolved
   std::size_t counted_ = 0;
   std::size_t early_ = 0;
   std::uint64_t without_room_ = 0;  // steps

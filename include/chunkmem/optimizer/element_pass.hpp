@@ -53,32 +53,32 @@ struct work_visitor {
   }
 };
 
-/// A kernel with such a work: `with_lane_work(settings, visit)` calls `visit(work)` once.
+/// A kernel with a lane_work: `with_lane_work(settings, visit)` calls `visit(work)` once.
 template <class Kernel>
 concept updates_in_lanes = requires(const Kernel& kernel, const step_settings& settings, work_visitor visit) {
   kernel.with_lane_work(settings, visit);
 };
 
-/// Elements of one list, and how they are rounded.
+/// The elements of one list, and their rounding.
 struct element_stream {
   std::byte* data = nullptr;
   dtype type = dtype::float32;
   bool is_stochastic = false;  ///< has 16 bits, rounded by random bits; else to nearest
 };
 
-/// All that one update reads and writes. The gradient may be the bytes of the value. States are the first lists of the
-/// kernel: their numbers are part of the keys of stochastic rounding.
+/// The streams that one update reads and writes. The gradient may be the bytes of the value. States are the first lists
+/// of the kernel: their numbers are part of the keys of stochastic rounding.
 template <std::size_t States>
 struct update_streams {
   const std::byte* gradient = nullptr;
   dtype gradient_type = dtype::float32;
-  const std::byte* source = nullptr;  ///< where the parameter is read: the value or its master
+  const std::byte* source = nullptr;  ///< the parameter to read: the value or its master
   dtype source_type = dtype::float32;
   std::byte* master = nullptr;  ///< float32, written where there is one
   element_stream value{};       ///< written where it has an address
   element_stream states[States + 1]{};
   rounding_key key{};       ///< without the list
-  std::uint64_t first = 0;  ///< element of its tensor that the streams begin with, a multiple of 128
+  std::uint64_t first = 0;  ///< index in its tensor of the first element of the streams, a multiple of 128
 
   void advance(std::uint64_t count) noexcept
   {
@@ -104,7 +104,7 @@ template <std::size_t States>
   return all;
 }
 
-/// The types of the streams of an update, and how values are rounded. The answers come from the streams.
+/// The types and the rounding of the streams of an update, read from the streams at run time.
 struct any_types {
   static dtype gradient(const auto& all) noexcept { return all.gradient_type; }
   static dtype source(const auto& all) noexcept { return all.source_type; }
@@ -116,9 +116,9 @@ struct any_types {
   static bool rounds_state(const auto& all, std::size_t index) noexcept { return all.states[index].is_stochastic; }
 };
 
-/// The same answers, known when the loop is compiled. Value and gradient are `Type`, and states are `State`. The
-/// parameter is read from its master if there is one, which is not fresh. Random bits round states of 16 bits, and a
-/// value of 16 bits without a master.
+/// The same, known at compile time. Value and gradient are `Type`, and states are `State`. The parameter is read from
+/// its master if there is one, and the master is not fresh. Random bits round states of 16 bits, and a value of 16 bits
+/// without a master.
 template <dtype Type, bool HasMaster, dtype State>
 struct usual_types {
   static constexpr dtype gradient(const auto&) noexcept { return Type; }
@@ -146,17 +146,18 @@ struct usual_types {
 ///
 ///     element_pass<adam_lane_work>{work, streams, &transform}.run(best_instruction_set(), elements);
 ///
-/// Not a work that needs the elements of a whole run at once. Denormals take no time: while it runs, the thread is in
-/// flush mode, which changes no bit (but by version 1 of the numerics). Cost: one read and one write of each byte.
+/// Not for a work that needs the elements of a whole run at once. Denormals take no time: while it runs, the thread is
+/// in flush mode, which changes no bit (except in version 1 of the numerics). Cost: one read and one write of each
+/// byte.
 /// @pre the thread rounds to nearest
 template <lane_work Work>
 class element_pass {
  public:
   static constexpr std::size_t states = Work::states;
-  static_assert(states <= 2, "chunkmem: a work with three states wants more lines in three loops");
+  static_assert(states <= 2, "chunkmem: a work with three states needs more lines in three loops");
   using streams_type = update_streams<states>;
   static constexpr bool is_first_version = Work::rule == numerics::version_1;
-  /// The baseline is not the best set: one loop for all types is enough.
+  /// The processor family has sets above the baseline, which then needs only one loop for all types.
 #if defined(__x86_64__)
   static constexpr bool has_wider_sets = true;
 #else
@@ -166,7 +167,7 @@ class element_pass {
   static constexpr auto usual_mode =
       is_first_version ? float_environment::settings{} : float_environment::settings::flushing();
 
-  /// @param how   null: the gradient is what the work sees
+  /// @param how   null: the work gets the gradient unchanged
   /// @param mode   of the thread while it works; no bit depends on the flush mode
   element_pass(const Work& work, const streams_type& streams, const gradient_transform* how,
                const float_environment::settings& mode = usual_mode) noexcept
@@ -175,7 +176,7 @@ class element_pass {
     if (how != nullptr) how_ = *how;
     // In flush mode a factor that is a denormal would be 0.
     if (bits_as<std::uint32_t>(how_.factor) != bits_as<std::uint32_t>(flush(how_.factor))) mode_ = {};
-    // A factor that makes nothing larger than 2^-100 of a denormal leaves it below the least number of a work.
+    // With a factor of at most 2^26, a denormal stays below the least number of a work.
     constexpr float most = is_first_version ? 1.0F : 0x1p26F;
     flushes_first_ = !(how_.factor <= most && how_.factor >= -most);
     cuts_ = how_.limit > 0.0F;
@@ -196,8 +197,8 @@ class element_pass {
            usual_types<float16, false, float32>, usual_types<bfloat16, false, bfloat16>>(set, count);
   }
 
-  /// By a loop that is compiled for one of these types, if the streams have it; else by a loop for any types. Not
-  /// inlined: the numbers of the work are worked out before the flush mode is set.
+  /// Runs a loop that is compiled for one of these types, if the streams have it; else a loop for any types. Not
+  /// inlined: the numbers of the work are computed before the flush mode is set.
   template <class... Types>
   [[gnu::noinline]] void run_as(instruction_set set, std::uint64_t count) noexcept
   {
@@ -215,7 +216,7 @@ class element_pass {
 
  private:
   using source_type = rounding_source<Work::rule>;
-  /// The keys that all draws of a stream share; those of rounding_bits are for all streams.
+  /// The keys that all draws of a stream share; keys of rounding_bits are common to all streams.
   using random_keys = std::conditional_t<draws_philox, stream_words, source_type>;
 
   [[nodiscard]] static constexpr std::uint32_t list_of(std::size_t stream) noexcept
@@ -223,7 +224,7 @@ class element_pass {
     return stream != states ? static_cast<std::uint32_t>(stream) : value_stream;
   }
 
-  /// Fills `keys` for what random bits round.
+  /// Fills `keys` for the streams that random bits round.
   void make(random_keys* keys) noexcept
   {
     keys_ = keys;
@@ -270,7 +271,7 @@ class element_pass {
     random_group group[draws_philox ? states + 1 : 1];
   };
 
-  /// By the first of these types that the streams have. @return   false: by none
+  /// Runs the first of these types that the streams have. @return   false: they have none
   template <class... Types>
   [[nodiscard]] bool run_first(instruction_set set, std::uint64_t count, std::uint64_t& done) const noexcept
   {
@@ -287,7 +288,7 @@ class element_pass {
 #endif
   }
 
-  // The same text three times, since an attribute cannot depend on a template parameter. Functions for a processor can
+  // The same code three times, since an attribute cannot depend on a template parameter. Functions for a processor can
   // be inlined only into functions for the same processor.
 
   template <class Types>
@@ -295,7 +296,7 @@ class element_pass {
   {
     using set = baseline_lanes;
     constexpr std::size_t width = 4;
-    const element_pass self{*this};  // nobody has its address: no store changes it
+    const element_pass self{*this};  // its address does not escape: no store changes it
     const numbers<typename set::real> all{*this};
     randoms<width> random{*this};
     std::uint64_t index = 0;
@@ -319,7 +320,7 @@ class element_pass {
   {
     using set = avx2_lanes;
     constexpr std::size_t width = 8;
-    const element_pass self{*this};  // nobody has its address: no store changes it
+    const element_pass self{*this};  // its address does not escape: no store changes it
     const numbers<typename set::real> all{*this};
     randoms<width> random{*this};
     std::uint64_t index = 0;
@@ -342,7 +343,7 @@ class element_pass {
   {
     using set = avx512_lanes;
     constexpr std::size_t width = 16;
-    const element_pass self{*this};  // nobody has its address: no store changes it
+    const element_pass self{*this};  // its address does not escape: no store changes it
     const numbers<typename set::real> all{*this};
     randoms<width> random{*this};
     std::uint64_t index = 0;
@@ -380,7 +381,7 @@ class element_pass {
       all.work.observe(now.gradient, now.state);
     }
   }
-  /// Steps on a gradient that few updates have: all but the product with the factor.
+  /// The rare changes of a gradient: all but the product with the factor.
   template <class Types, class Real>
   [[gnu::always_inline]] void transform(std::uint64_t index, const numbers<Real>& all, Real& gradient) const noexcept
   {
@@ -478,7 +479,7 @@ class element_pass {
     borrow(to.value.data, to.value.type, value);
     for (std::size_t state = 0; state != states; ++state)
       borrow(to.states[state].data, to.states[state].type, lists[state]);
-    element_pass whole{*this};  // a new one would look at its factor and limit in flush mode
+    element_pass whole{*this};  // a new one would read its factor and limit in flush mode
     whole.streams_ = to;
     static_cast<void>(set == instruction_set::baseline ? whole.template run_baseline<any_types>((count + 3) / 4 * 4)
                                                        : whole.template run_vectors<any_types>(set, most));

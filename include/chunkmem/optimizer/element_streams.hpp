@@ -25,8 +25,8 @@ inline constexpr std::size_t elements_per_block = 128;
 inline constexpr std::uint32_t value_stream = max_lists;  ///< stands for the value in the keys of stochastic rounding
 static_assert(value_stream == chunkmem::detail::rounding_lists - 1);  // an update draws once for an element
 
-/// What is stored: denormals as zero of the same sign, and one NaN for all, since which of two NaNs an instruction
-/// passes on depends on the order in which a compiler gave it its operands.
+/// The value to store: zero of the same sign for denormals, and one NaN for all NaNs, since the NaN that an instruction
+/// returns depends on the compiler's order of operands.
 [[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr float settled(float value) noexcept
 {
   using chunkmem::detail::choose;
@@ -36,8 +36,8 @@ static_assert(value_stream == chunkmem::detail::rounding_lists - 1);  // an upda
   return bits_as<float>(choose(magnitude > 0x7f800000, 0x7fc00000U, flushed));
 }
 
-/// Work on elements of streams, at equal indices. `run<Count>(first, streams...)` does that many elements and is always
-/// inlined.
+/// Work on elements of streams, at equal indices. `run<Count>(first, streams...)` handles `Count` elements and is
+/// always inlined.
 template <class Work, class... Elements>
 [[gnu::always_inline]] inline void run_blocks(const Work& work, std::size_t count,
                                               Elements* __restrict... streams) noexcept
@@ -48,7 +48,7 @@ template <class Work, class... Elements>
   for (std::size_t index = whole; index < count; ++index) work.template run<1>(index, streams...);
 }
 
-// `__restrict` on these parameters is what spares the loops a check for overlaps.
+// `__restrict` on these parameters spares the loops a check for overlaps.
 
 template <class Work, class... Elements>
 void run_baseline(const Work& work, std::size_t count, Elements* __restrict... streams) noexcept
@@ -75,8 +75,8 @@ template <class Work, class... Elements>
 
 /// Does `work` on `count` elements of streams that do not overlap, compiled for `set`.
 ///
-/// The arithmetic of `work` is one text for all sets: fused multiply-adds are explicit, no product feeds a sum
-/// otherwise, quotients are the correctly rounded ones. So every set gives the same bits.
+/// The arithmetic of `work` is the same source for all sets: fused multiply-adds are explicit, no other product feeds a
+/// sum, quotients are correctly rounded. So every set gives the same bits.
 /// @pre is_available(set)
 template <class Work, class... Elements>
 void for_elements(instruction_set set, const Work& work, std::size_t count, Elements*... streams) noexcept
@@ -91,17 +91,17 @@ void for_elements(instruction_set set, const Work& work, std::size_t count, Elem
 
 }  // namespace detail
 
-/// What happens to a gradient before a kernel sees it: widened, flushed, multiplied, flushed, cut.
+/// The changes of a gradient before a kernel gets it: widened, flushed, multiplied, flushed, clamped.
 ///
 ///     const gradient_transform transform{.factor = 1.0F / 1'024, .limit = 1.0F};
 struct gradient_transform {
   float factor = 1.0F;  ///< of the clipping and the loss scale
-  float limit = 0.0F;   ///< cut to [-limit, limit]; 0: not at all. NaN stays NaN
+  float limit = 0.0F;   ///< clamps to [-limit, limit]; 0: does not clamp. NaN stays NaN
 };
 
 namespace detail {
 
-/// The gradient of one element as a kernel sees it.
+/// The gradient of one element as a kernel gets it.
 template <bool Cuts, class Element>
 [[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE inline float transformed(const gradient_transform& how,
                                                                                 Element stored) noexcept
@@ -119,7 +119,7 @@ struct widen_work {
   }
 };
 
-/// Cutting costs a tenth of a whole update: it is compiled in where it is asked for.
+/// A clamp costs a tenth of a whole update: it is compiled in only where it is needed.
 template <bool Cuts>
 struct transform_work {
   template <std::size_t Count, class Element>
@@ -131,7 +131,7 @@ struct transform_work {
   gradient_transform how;
 };
 
-/// The gradient of `count` elements as a kernel sees it.
+/// The gradient of `count` elements as a kernel gets it.
 template <class Element>
 void transform(instruction_set set, const gradient_transform& how, std::size_t count, float* wide,
                const Element* stored) noexcept

@@ -37,13 +37,13 @@ struct larger_bits {
 
 }  // namespace detail
 
-/// What the order of numbers cannot change: the largest magnitude, and whether all are finite. One word on the device.
+/// Measures that do not depend on the order of numbers: the largest magnitude, and whether all are finite. One word on
+/// the device.
 ///
-/// Good where no sum is needed: at the speed of memory whatever the type. Where clipping asks for sums,
-/// `measure_kernel` finds both on its way.
-/// Source: the reduction of CUB.
+/// Good where no sum is needed: at the speed of memory for each type. Where clipping needs sums, `measure_kernel` finds
+/// both in its pass. Source: the reduction of CUB.
 struct flags {
-  std::uint32_t largest_bits = 0;  ///< of a magnitude, denormals as zero; in its order, infinity and NaN last
+  std::uint32_t largest_bits = 0;  ///< bits of a magnitude, denormals as zero; infinity and NaN are the largest
 
   [[nodiscard]] CHUNKMEM_HOST_DEVICE bool are_finite() const noexcept
   {
@@ -51,14 +51,14 @@ struct flags {
   }
   [[nodiscard]] CHUNKMEM_HOST_DEVICE float largest() const noexcept { return bits_as<float>(largest_bits); }
 
-  /// Bytes that `find` needs for its own, aligned to 256.
+  /// Temporary bytes for `find`, aligned to 256.
   /// @param size   written on success
   [[nodiscard]] static cudaError_t temporary_size(std::size_t& size, dtype type, std::uint64_t elements) noexcept
   {
     return find(nullptr, size, nullptr, type, elements, nullptr, nullptr);
   }
 
-  /// Enqueues: the flags of `elements` numbers into `*found`. Nothing is allocated or awaited.
+  /// Enqueues the search for the flags of `elements` numbers into `*found`. No allocation, no wait.
   /// @param temporary, size   device memory of `temporary_size`
   /// @pre   the type is float32, bfloat16 or float16
   [[nodiscard]] static cudaError_t find(void* temporary, std::size_t& size, const void* numbers, dtype type,

@@ -26,7 +26,7 @@ inline constexpr unsigned threads_of_a_block = 256;
   return gridDim.x * std::uint64_t{threads_of_a_block};
 }
 
-/// What another lane of the warp has in its registers, word by word.
+/// The value of another lane of the warp, word by word.
 template <class Value>
 [[nodiscard]] __device__ Value from_lane(const Value& value, std::uint32_t lane) noexcept
 {
@@ -39,8 +39,8 @@ template <class Value>
   return result;
 }
 
-/// Two shared objects that have the same kernel launch each their own. The namespace says so, since nvcc warns about
-/// the attribute at a kernel whose kernel has no name for the linker.
+/// Two shared objects with the same kernel each launch their own: the namespace is hidden. At a kernel itself, nvcc
+/// warns about the attribute where a template argument has no linkage.
 namespace [[gnu::visibility("hidden")]] hidden {
 
 template <element_kernel Kernel>
@@ -92,10 +92,10 @@ __global__ void __launch_bounds__(threads_of_a_block) run_in_order(const __grid_
 
 /// Launches kernels as CUDA kernels: for `device_step` on a backend whose streams are CUDA's.
 ///
-/// Nothing is allocated or awaited. Whether a launch was refused is the backend's `launch` to find out, which asks
-/// for the last error. Cost: one kernel launch for each kernel.
+/// No allocation, no wait. The backend's `launch` checks the last error for a refused launch. Cost: one kernel launch
+/// for each kernel.
 struct cuda_launcher {
-  unsigned most_blocks = 4096;  ///< of 256 threads each; more work goes round in a loop
+  unsigned most_blocks = 4096;  ///< of 256 threads each; more work runs in a grid-stride loop
 
   /// @throws device_error   the launch was refused; nothing was enqueued
   template <class Backend, device_kernel Kernel>
@@ -104,7 +104,7 @@ struct cuda_launcher {
     if (kernel.count() != 0) backend.launch(on_stream, [&](cudaStream_t stream) { (*this)(stream, kernel); });
   }
 
-  /// The same on a stream; errors stay with the runtime.
+  /// Launches on a stream; errors stay in the runtime as its last error.
   /// @pre   count() is not 0
   template <device_kernel Kernel>
   void operator()(cudaStream_t stream, const Kernel& kernel) const

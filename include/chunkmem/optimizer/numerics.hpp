@@ -21,11 +21,11 @@ namespace chunkmem::inline v0 {
 
 namespace optimizer {
 
-/// Which rules the arithmetic of an optimizer follows. docs/numerics.md has the rules of each version.
+/// The rules of an optimizer's arithmetic. docs/numerics.md has the rules of each version.
 enum class numerics : std::uint8_t {
   version_1 = 1,  ///< numbers below 2^-126 count as 0; needs a processor that keeps denormals
   version_2 = 2,  ///< numbers below 2^-100 count as 0; the bits are the same with and without a flush mode
-  version_3 = 3,  ///< as version 2, but random bits are those of rounding_bits and no longer those of random_bits
+  version_3 = 3,  ///< as version 2, with random bits of rounding_bits instead of random_bits
 };
 
 /// The random bits of a rounding by a version of the numerics, as a stream of a rounding_key with `bits_of(element)`.
@@ -33,7 +33,7 @@ template <numerics Rule>
 using rounding_source = std::conditional_t<(Rule >= numerics::version_3), chunkmem::detail::rounding_hash,
                                            chunkmem::detail::rounding_stream>;
 
-/// The version of a work or a kernel that says it as `rule`; the newest for others.
+/// The version of a work or a kernel with a member `rule`; the newest for others.
 template <class Work>
 inline constexpr numerics numerics_of = numerics::version_3;
 template <class Work>
@@ -42,13 +42,13 @@ inline constexpr numerics numerics_of<Work> = Work::rule;
 
 namespace detail {
 
-/// Nothing: a host and a device round by the same bits, or the program does not compile.
+/// Checks at compile time that a host and a device round by the same bits.
 template <class Kernel, class Work>
 consteval void check_numerics() noexcept
 {
   static_assert(numerics_of<Kernel> == numerics_of<Work>,
                 "chunkmem: an optimizer kernel and its arithmetic on a device have different versions of the numerics "
-                "(give the kernel the member `static constexpr numerics rule` of the one whose arithmetic it takes)");
+                "(give the kernel the member `static constexpr numerics rule` of the work whose arithmetic it takes)");
 }
 
 }  // namespace detail
@@ -58,12 +58,12 @@ consteval void check_numerics() noexcept
 ///     numerics_record<numerics::version_3> record{false};
 ///     record.for_each_state(visit);
 ///
-/// A load that finds another version throws config_error, unless the optimizer takes any version. Version 1 is not
-/// written: files that were saved before there was a record are of version 1.
+/// A load of another version throws config_error, unless the optimizer takes any version. Version 1 is not written:
+/// files without this record are of version 1.
 template <numerics Rule>
 class numerics_record {
  public:
-  /// @param takes_any   a checkpoint of another version loads, and is saved as one of this version afterwards
+  /// @param takes_any   a checkpoint of another version loads, and later saves have this version
   explicit numerics_record(bool takes_any) noexcept : takes_any_{takes_any} {}
 
   template <class Visit>
@@ -99,7 +99,7 @@ namespace detail {
 /// 24 bits of a float32: no denormal changes the sum with a number that is stored.
 inline constexpr float least_number = 0x1p-100F;
 
-/// The larger of two. @pre neither is NaN
+/// The larger of two numbers. @pre neither is NaN
 [[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE inline float larger(float left, float right) noexcept
 {
   return strict_fp::is_less(left, right) ? right : left;

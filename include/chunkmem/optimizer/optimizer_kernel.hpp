@@ -24,22 +24,22 @@
 #include <type_traits>
 #include <vector>
 
-// First the words of a kernel: instruction_set, setting, step_settings, step_progress, update_spans. Then the concept
-// optimizer_kernel, the concepts of what a kernel may have besides, and device_optimizer_kernel.
+// First the types of a kernel's interface: instruction_set, setting, step_settings, step_progress, update_spans. Then
+// the concept optimizer_kernel, concepts for optional members of a kernel, and device_optimizer_kernel.
 
 namespace chunkmem::inline v0 {
 
 namespace optimizer {
 
-/// For which processors a loop is compiled. The bits of a result do not depend on it.
+/// The processors for which a loop is compiled. The bits of a result do not depend on it.
 enum class instruction_set : std::uint8_t {
-  baseline,     ///< what the compiler was told; a processor without fused multiply-add is slow there
+  baseline,     ///< the target of the compiler's flags; slow without fused multiply-add
   avx2,         ///< x86-64 with AVX2, FMA and F16C
   avx512,       ///< and AVX-512 F, BW, VL and DQ
   avx512_bf16,  ///< and AVX512_BF16
 };
 
-/// All of them, the largest last.
+/// All sets, the largest last.
 inline constexpr instruction_set instruction_sets[] = {instruction_set::baseline, instruction_set::avx2,
                                                        instruction_set::avx512, instruction_set::avx512_bf16};
 
@@ -67,7 +67,7 @@ namespace detail {
 }  // namespace detail
 #endif
 
-/// The largest set that this processor and its operating system run. Cost: a few instructions.
+/// The largest set that this processor and its operating system support. Cost: a few instructions.
 [[nodiscard]] inline instruction_set best_instruction_set() noexcept
 {
 #if defined(__x86_64__)
@@ -83,7 +83,7 @@ namespace detail {
 #endif
 }
 
-/// Sets grow: a processor that runs one runs those before it.
+/// This processor runs code for `set`. A processor that runs one set runs all sets before it.
 [[nodiscard]] inline bool is_available(instruction_set set) noexcept
 {
   return set <= best_instruction_set();
@@ -97,7 +97,7 @@ namespace detail {
 ///       visit(optimizer::setting{"sharpness", sharpness_});
 ///     }
 ///
-/// It refers to the texts that it is made of, and allocates nothing.
+/// It refers to the texts that it is made from, and allocates nothing.
 class setting {
  public:
   constexpr setting(std::string_view name, float value) noexcept
@@ -124,7 +124,7 @@ class setting {
   }
   constexpr setting(std::string_view name, const char* choice) noexcept : setting{name, std::string_view{choice}} {}
 
-  /// The same of one group of parameters.
+  /// The setting of one group of parameters.
   [[nodiscard]] constexpr setting in(group_id group) const noexcept
   {
     setting result{*this};
@@ -132,13 +132,13 @@ class setting {
     return result;
   }
 
-  /// None: of all groups.
+  /// The group of the setting; none: all groups.
   [[nodiscard]] constexpr std::optional<group_id> group() const noexcept
   {
     if (group_ == 0) return std::nullopt;
     return group_id{static_cast<std::uint32_t>(group_ - 1)};
   }
-  /// Such as "beta1 of group 2".
+  /// The name, such as "beta1 of group 2".
   [[nodiscard]] std::string name() const
   {
     error_text all;
@@ -157,7 +157,7 @@ class setting {
     all.add(bits_);
     return all.value();
   }
-  /// Such as "beta1 of group 2 = 0.9".
+  /// The text, such as "beta1 of group 2 = 0.9".
   [[nodiscard]] std::string text() const
   {
     error_text all;
@@ -186,19 +186,19 @@ class setting {
   std::string_view name_;
   std::string_view choice_{};
   std::uint64_t bits_ = 0;
-  std::uint64_t group_ = 0;  // number of the group from 1 on; 0: of all
+  std::uint64_t group_ = 0;  // number of the group from 1; 0: all groups
   kind kind_ = kind::count;
 };
 
 namespace detail {
 
-/// @throws config_error   an option is not right: names the option, its value, and what to give instead
+/// @throws config_error   an option is out of its range: names the option, its value and a valid value
 inline void expect_option(bool is_right, std::string_view what, float value, std::string_view instead)
 {
   if (!is_right) throw config_error{error_text{} << "chunkmem: " << what << " is " << value << " (" << instead << ")"};
 }
 
-/// Options that all groups share, and those of the few groups that have their own.
+/// The options of all groups, and those of the few groups with their own.
 template <class Options>
 class group_options {
  public:
@@ -221,8 +221,8 @@ class group_options {
       if (it.which == which) return it.options;
     return common_;
   }
-  /// Calls `visit(setting)` for the common ones, and for those of each group that differ from them, in the order of
-  /// groups: the same calls for options that mean the same. @param settings_of   `settings_of(options)`: a range
+  /// Calls `visit(setting)` for the common settings, and for settings of a group that differ from them, in the order of
+  /// groups: equal options give equal calls. @param settings_of   `settings_of(options)`: a range
   template <class SettingsOf, class Visit>
   void for_each_setting(SettingsOf settings_of, Visit& visit) const
   {
@@ -247,7 +247,7 @@ class group_options {
 
 }  // namespace detail
 
-/// What is the same for all elements of one parameter in one update.
+/// The settings that all elements of one parameter share in one update.
 ///
 ///     struct my_kernel {
 ///       void update(const update_spans& spans, const step_settings& settings) const noexcept
@@ -262,38 +262,38 @@ struct step_settings {
   group_id group{0};         ///< of the parameter, for settings by group
   std::uint64_t missed = 0;  ///< steps before this one that had no gradient of the parameter
 
-  /// Of this update among those of the parameter, counted from 1: bias corrections depend on it.
+  /// The number of this update among those of the parameter, counted from 1: bias corrections depend on it.
   [[nodiscard]] CHUNKMEM_HOST_DEVICE constexpr std::uint64_t count() const noexcept { return number - missed; }
 };
 
-/// What was decided about the update that is under way. `guessed`: it began before it was decided, see early_updates.
+/// The decision of the running update. `guessed`: it began before the decision, see early_updates.
 enum class step_decision : std::uint32_t { open, update, skip, guessed };
 
-/// The most updates that a progress may count: a double counts no further, and nobody ever gets there.
+/// The most updates that a progress may count: the largest count that a double has exactly.
 inline constexpr std::uint64_t most_updates = std::uint64_t{1} << 53;
 
-/// How far the updates of a kernel are: what makes a step safe to take again, and what survives a restart.
+/// The progress of a kernel's updates: makes a step safe to repeat, and is saved in checkpoints.
 ///
 ///     struct my_kernel { step_progress progress; };
 ///
-/// It counts the updates of one manager, the one that the kernel was given to by `use`. An assignment changes the
-/// counts and leaves the kernel with its manager; a copy has the counts and no manager.
+/// It counts the updates of one manager, to which the kernel was given by `use`. An assignment changes the counts and
+/// leaves the kernel with its manager; a copy has the counts and no manager.
 struct step_progress {
-  std::uint64_t number = 0;  ///< of the last whole update
-  /// parameters that are done with the next update already, in the manager's order of updates
+  std::uint64_t number = 0;  ///< of the last complete update
+  /// parameters that have the next update already, in the manager's order of updates
   std::uint32_t reached = 0;
-  std::uint32_t undropped = 0;                   ///< 1: the gradient of the last of them is used up but still there
-  step_decision decision = step_decision::open;  ///< taken once for each step, however often it is tried
-  std::uint64_t gradients = 0;  ///< the manager's count of them when it was taken: with newer ones it is taken again
+  std::uint32_t undropped = 0;                   ///< 1: the gradient of the last one was consumed but still has bytes
+  step_decision decision = step_decision::open;  ///< taken once for each step, also over retries
+  std::uint64_t gradients =
+      0;  ///< the manager's count of gradients at the decision: with newer gradients the step decides again
   float factor = 1.0F;          ///< by which the gradients of this step are multiplied
   double norm = 0.0;            ///< of all gradients of this step
-  std::uint64_t forgotten =
-      0;  ///< the manager's count of steps that do not count: with another one, this step begins anew
-  std::uint64_t settings = 0;  ///< a word of the options that it was taken with: a step is finished with the same ones
-  registration registered{};   ///< the manager whose updates are counted
-  missed_updates missed{};     ///< of the updates so far, those that each parameter had no gradient for
+  std::uint64_t forgotten = 0;  ///< the manager's count of voided steps: if it changed, this step begins again
+  std::uint64_t settings = 0;   ///< a word of the options at the decision: a step is finished with the same options
+  registration registered{};    ///< the manager whose updates are counted
+  missed_updates missed{};      ///< by parameter: the updates so far in which it had no gradient
 
-  /// `number` and `missed` alone: nothing is saved while a step is half done.
+  /// Visits `number` and `missed` alone: no save happens while a step is half done.
   template <class Visit>
   void for_each_state(Visit visit)
   {
@@ -302,7 +302,7 @@ struct step_progress {
   }
 
  private:
-  /// @throws config_error   so many updates cannot have been done, or missed
+  /// @throws config_error   an impossible number of updates, or of missed ones
   static void check(std::span<const std::byte> loaded)
   {
     std::uint64_t updates = 0;
@@ -315,16 +315,16 @@ struct step_progress {
   }
 };
 
-/// The most lists that one kernel may keep beside each parameter, masters included.
+/// The most lists that one kernel may keep for each parameter, masters included.
 inline constexpr std::size_t max_lists = 4;
 
-/// A run of elements of one parameter and of all that belongs to it, in single precision: runs of equal length.
+/// A run of elements of one parameter, its gradient and its lists, in single precision: spans of equal length.
 ///
 ///     for (std::size_t i = 0; i < spans.parameter.size(); ++i)
 ///       spans.parameter[i] -= settings.learning_rate * spans.gradient[i];
 ///
-/// What is stored in 16 bits was widened before and is rounded afterwards; a 16-bit parameter with a master is its
-/// master.
+/// Elements of 16 bits were widened before and are rounded afterwards. For a 16-bit parameter with a master, the span
+/// `parameter` is the master.
 struct update_spans {
   std::span<float> parameter;
   std::span<const float> gradient;    ///< unscaled and clipped, denormals as zero
@@ -347,18 +347,18 @@ struct update_spans {
 /// Laws:
 /// - `lists()` names the lists that the kernel keeps for each parameter: at most `max_lists`, at most one master. The
 ///   result never changes.
-/// - `update` treats each element alike and by itself. The bits depend neither on how a parameter is cut into runs nor
-///   on the thread that takes a run.
+/// - `update` treats each element alike and separately. The bits depend neither on the division of a parameter into
+///   runs nor on the thread of a run.
 /// - `update` reads and writes only its spans and settings, and does not throw.
 /// - Only `step` changes `progress`.
 ///
-/// A kernel that can be copied is copied when a step is decided, and the copy does the updates of that step: so options
-/// that change afterwards change later steps alone. A copy has to update as its original does. A kernel that cannot be
-/// copied does late updates with what it holds then.
+/// A copyable kernel is copied when a step is decided, and the copy runs the updates of that step: options that change
+/// afterwards change only later steps. A copy has to update as its original does. A kernel that cannot be copied runs
+/// late updates with its options at that time.
 ///
-/// A kernel may have more members: `for_each_state(visit)` for bytes that must survive a restart (see `registrable`),
-/// and the members that `prepares_updates`, `chooses_instructions`, `scales_rates`, `names_settings`,
-/// `uses_callers_environment` and `timed_kernel` name.
+/// A kernel may have more members: `for_each_state(visit)` for bytes that checkpoints save (see `registrable`), and the
+/// members of `prepares_updates`, `chooses_instructions`, `scales_rates`, `names_settings`, `uses_callers_environment`
+/// and `timed_kernel`.
 template <class Kernel>
 concept optimizer_kernel = requires(Kernel kernel, const Kernel& constant, const optimizer::update_spans& spans,
                                     const optimizer::step_settings& settings) {
@@ -376,15 +376,15 @@ concept optimizer_kernel = requires(Kernel kernel, const Kernel& constant, const
   } -> std::same_as<optimizer::step_progress&>;
 };
 
-/// An optimizer kernel that works out once, for each part of a parameter, the numbers that all runs of the part share.
+/// An optimizer kernel that computes once, for each part of a parameter, the numbers that all runs of the part share.
 ///
 /// Law: `prepared(settings)(spans)` has the bits of `update(spans, settings)`.
 template <class Kernel>
 concept prepares_updates = requires(const Kernel& kernel, const optimizer::step_settings& settings,
                                     const optimizer::update_spans& spans) { kernel.prepared(settings)(spans); };
 
-/// An optimizer kernel that says for which processors the rounding around it is compiled. Without it, the best set of
-/// this processor is taken.
+/// An optimizer kernel that chooses the instruction set of the rounding around it. Other kernels use the best set of
+/// this processor.
 template <class Kernel>
 concept chooses_instructions = requires(const Kernel& kernel) {
   {
@@ -402,29 +402,29 @@ concept scales_rates = requires(const Kernel& kernel, group_id group) {
 };
 
 /// An optimizer kernel that computes as its caller does: with flush-to-zero, rounding mode and traps of the thread that
-/// takes the step, also on the threads of a pool and in updates that wait. For code that has to keep the bits that it
-/// has when its trainer calls it.
+/// takes the step, also on the threads of a pool and in updates that wait. For code that has to keep its bits from
+/// calls by the trainer.
 ///
 ///     struct my_kernel {
 ///       static constexpr bool uses_callers_environment = true;
 ///     };
 ///
-/// `update` is then given the gradient as it is stored (a 16-bit one widened): without a loss scale and clipping
-/// nothing is done to it. Where there are some, it is multiplied and cut by the caller's rules too, and not flushed.
-/// Norms and the rounding of 16-bit values and lists keep the standard's rules. MXCSR on x86 with SSE and FPCR on
-/// 64-bit ARM are taken over, the x87 unit is not.
+/// `update` is then given the gradient as it is stored (a 16-bit one widened): without a loss scale and clipping it is
+/// unchanged. With them, it is multiplied and clamped in the caller's environment too, and not flushed. Norms and the
+/// rounding of 16-bit values and lists keep the standard's rules. MXCSR on x86 with SSE and FPCR on 64-bit ARM are
+/// taken over, the x87 unit is not.
 template <class Kernel>
 concept uses_callers_environment = Kernel::uses_callers_environment;
 
 /// An optimizer kernel that names its settings: ranks and stages compare them in every step, and a step that is half
-/// done is not finished with others (usage_error).
+/// done is not finished with other settings (usage_error).
 ///
 ///     template <class Visit>
 ///     void for_each_setting(Visit visit) const { visit(optimizer::setting{"sharpness", sharpness_}); }
 ///
-/// Without it ranks compare the kernel's name and its lists alone.
+/// For other kernels, ranks compare the name and the lists alone.
 ///
-/// Law: kernels that were given the same settings name the same ones in the same order, and so do copies. It allocates
+/// Law: kernels with equal settings visit equal settings in the same order, and so do copies. The visit allocates
 /// nothing.
 template <class Kernel>
 concept names_settings = requires(const Kernel& kernel) { kernel.for_each_setting([](const optimizer::setting&) {}); };
@@ -433,15 +433,15 @@ concept names_settings = requires(const Kernel& kernel) { kernel.for_each_settin
 ///
 ///     const work_cost cost{.nanoseconds = 1'000, .host_memory = bytes{28'000}};
 struct work_cost {
-  std::uint64_t nanoseconds = 0;  ///< alone on its machine
+  std::uint64_t nanoseconds = 0;  ///< without other load on the machine
   bytes host_memory{};            ///< that the work reads and writes on the host
 
   [[nodiscard]] constexpr bool operator==(const work_cost&) const noexcept = default;
 };
 
-/// An optimizer kernel that says how long its work takes. On a backend without bytes, `step` lets this time pass.
+/// An optimizer kernel with the time of its work. On a backend without bytes, `step` lets this time pass.
 ///
-/// Laws: both members answer for one parameter of `elements` elements at `place`.
+/// Laws: both members are for one parameter of `elements` elements at `place`.
 template <class Kernel>
 concept timed_kernel = requires(Kernel kernel, memory_location place, std::uint64_t elements) {
   {
@@ -456,7 +456,7 @@ namespace optimizer {
 
 namespace detail {
 
-/// Takes whatever arithmetic a kernel visits it with.
+/// A visitor for any arithmetic of a kernel.
 struct arithmetic_visitor {
   template <class Work>
   void operator()(std::type_identity<Work>) const noexcept
@@ -468,12 +468,13 @@ struct arithmetic_visitor {
 
 }  // namespace optimizer
 
-/// An optimizer kernel whose update a device can do as well, with the same bits.
+/// An optimizer kernel whose update can also run on a device, with the same bits.
 ///
-/// Laws: `device_factors` is what all elements of one update share, trivially copyable, made from (options of a group,
-/// settings) in host and device code alike; `with_arithmetic(group, visit)` calls `visit(std::type_identity<Work>{})`
-/// once, where `Work{factors}.one(parameter, gradient, states...)` updates one element like `update`, `Work::states` is
-/// the number of lists of states, and both depend on the group's options alone.
+/// Laws: `device_factors` are the numbers that all elements of one update share, trivially copyable, made from (options
+/// of a group, settings) in host and device code alike; `with_arithmetic(group, visit)` calls
+/// `visit(std::type_identity<Work>{})` once, where `Work{factors}.one(parameter, gradient, states...)` updates one
+/// element like `update`, `Work::states` is the number of lists of states, and both depend on the group's options
+/// alone.
 template <class Kernel>
 concept device_optimizer_kernel =
     optimizer_kernel<Kernel> && std::is_trivially_copyable_v<typename Kernel::device_factors> &&

@@ -203,7 +203,7 @@ template <class Real>
 #if defined(__x86_64__) && !defined(__clang__)
   if constexpr (lane_count<Real> >= 8) {
     words wide;
-    asm("vpmovzxwd %1, %0" : "=v"(wide) : "vm"(stored));  // g++ 12 makes five or six instructions of it
+    asm("vpmovzxwd %1, %0" : "=v"(wide) : "vm"(stored));  // g++ 12 would emit five or six instructions
     result = __builtin_bit_cast(Real, wide << 16U);
     return;
   }
@@ -211,7 +211,7 @@ template <class Real>
   result = __builtin_bit_cast(Real, __builtin_convertvector(stored, words) << 16U);
 }
 
-/// To nearest. @pre the rounding mode is that of float_environment
+/// Rounds to nearest. @pre the rounding mode is that of float_environment
 template <class Real>
 [[gnu::always_inline]] inline void narrow_fp16(halves<lane_count<Real>>& result, const Real& value) noexcept
 {
@@ -232,9 +232,9 @@ template <class Real>
 #endif
 }
 
-/// To nearest. g++ has the processor's own instruction where it `has_bf16`, which takes denormals for 0; clang takes no
-/// such vectors here.
-/// @pre the numbers are settled: a NaN is not carried into another number
+/// Rounds to nearest. g++ uses the processor's instruction where it `has_bf16`, which treats denormals as 0; clang has
+/// no such vectors here.
+/// @pre the numbers are settled, so that no carry changes a NaN
 template <class Real>
 [[gnu::always_inline]] inline void narrow_bf16(halves<lane_count<Real>>& result, const Real& value,
                                                bool has_bf16) noexcept
@@ -285,7 +285,7 @@ template <class Real>
   result = __builtin_convertvector(all | (bits >> 16U & 0x8000U), halves<lane_count<Real>>);
 }
 
-/// Elements from `element` on of what is stored at `data`, in single precision.
+/// Loads stored elements from `element` on, in single precision.
 template <class Real>
 [[gnu::always_inline]] inline void load_lanes(Real& result, const std::byte* data, dtype type,
                                               std::uint64_t element) noexcept
@@ -300,7 +300,7 @@ template <class Real>
   widen_bf16(result, stored);
 }
 
-/// Stores them, to nearest. @param has_bf16   the processor has AVX512_BF16   @pre settled
+/// Stores elements, rounded to nearest. @param has_bf16   the processor has AVX512_BF16   @pre settled
 template <class Real>
 [[gnu::always_inline]] inline void store_lanes(std::byte* data, dtype type, std::uint64_t element, const Real& value,
                                                bool has_bf16) noexcept
@@ -350,7 +350,7 @@ template <class Real>
   value = __builtin_bit_cast(Real, flushed);
 }
 
-/// As for one single.
+/// As `settled` for one element.
 template <class Real>
   requires(lane_count<Real> > 0)
 [[nodiscard, gnu::always_inline]] inline Real settled(const Real& value) noexcept
@@ -360,8 +360,8 @@ template <class Real>
   return strict_fp::with_one_nan(flushed);
 }
 
-// Work that each instruction set does in its own way. Code for a set can be inlined only into code for the same set.
-// `add` is a sum of two products: by the instruction, so that no compiler contracts it.
+// Operations that differ by instruction set. Code for a set can be inlined only into code for the same set. `add` is a
+// sum of two products, by inline assembly, so that no compiler contracts it.
 
 struct baseline_lanes {
   using real = lanes<4>;
@@ -389,7 +389,7 @@ struct baseline_lanes {
 struct avx2_lanes {
   using real = lanes<8>;
 
-  /// By the instruction: compilers make no vector code of `std::sqrt`, since it may set errno.
+  /// By inline assembly: compilers do not vectorize `std::sqrt`, since it may set errno.
   [[gnu::always_inline, gnu::target("avx2,fma,f16c")]] static void root(real& result, const real& radicand) noexcept
   {
     asm("vsqrtps %1, %0" : "=x"(result) : "x"(radicand));

@@ -13,14 +13,14 @@
 #include <cstddef>
 #include <limits>
 
-// rate_meter, and metered_copies that it takes the rates of links from.
+// rate_meter, and metered_copies, which measures the rates of links for it.
 
 namespace chunkmem::inline v0 {
 
 namespace optimizer {
 
 /// The rates of one rank, from its updates and copies one by one. A rate is that of the fastest update or copy of its
-/// kind: the others touched memory for the first time, or waited for room.
+/// kind: slower ones touched memory for the first time, or waited for room.
 ///
 ///     rate_meter meter;
 ///     const metered_copies copies{m};
@@ -48,7 +48,7 @@ class rate_meter {
     take(to_device_, static_cast<double>(up.count()), up_seconds);
   }
 
-  /// The largest double where nothing was seen.
+  /// The largest double for a rate that was not measured.
   [[nodiscard]] transfer::update_rates rates() const noexcept
   {
     const auto known = [](double rate) { return rate > 0 ? rate : std::numeric_limits<double>::max(); };
@@ -57,7 +57,7 @@ class rate_meter {
             .to_device_bytes_per_second = known(to_device_),
             .to_host_bytes_per_second = known(to_host_)};
   }
-  /// Bytes of one parameter. The defaults where no update was seen.
+  /// The bytes of one parameter; the defaults before any update.
   [[nodiscard]] transfer::update_traffic traffic() const noexcept
   {
     if (!(elements_ > 0)) return {};
@@ -83,7 +83,7 @@ class rate_meter {
   double values_ = 0;
 };
 
-/// The copies that one call of the manager asks for, while nothing else is under way.
+/// The copies that one call of the manager starts, while no other work runs.
 ///
 ///     const metered_copies copies{m};
 ///     const auto pin = m.acquire(weight, access::read);
@@ -93,7 +93,7 @@ class rate_meter {
 template <class Manager>
 class metered_copies {
  public:
-  /// @param manager   outlives this
+  /// @param manager   outlives this object
   explicit metered_copies(Manager& manager) : m_{manager}
   {
     for (const agent each : {agent::compute, agent::to_host, agent::to_device}) await(each);
@@ -102,7 +102,7 @@ class metered_copies {
   }
   metered_copies(const metered_copies&) = delete;
 
-  /// The copies were asked for.
+  /// The copies were started: waits for them, and adds their rates to `into`.
   void end(rate_meter& into) const
   {
     await(agent::to_host);

@@ -25,21 +25,22 @@ namespace optimizer {
 ///
 ///     optimizer::sgd sgd{{.momentum = 0.9F, .nesterov = true}};
 struct sgd_options {
-  float momentum = 0.9F;      ///< in [0, 1); where it is 0 from the start, no list is kept
+  float momentum = 0.9F;      ///< in [0, 1); a kernel made with 0 keeps no list
   float weight_decay = 0.0F;  ///< added to the gradient (L2); finite, 0 or above
-  float dampening = 0.0F;     ///< of the gradient on its way into the momentum, also in the first step
+  float dampening = 0.0F;     ///< the momentum adds (1 - dampening) times the gradient, also in the first step
   bool nesterov = false;      ///< looks ahead along the momentum; without dampening
   float rate_factor = 1.0F;   ///< multiplies the learning rate, for groups; finite, 0 or above
 };
 
-/// How SGD keeps its states. What is not float32 is rounded stochastically, so that small changes are not lost.
+/// The storage of SGD's states. Types other than float32 are rounded stochastically, so that small changes are not
+/// lost.
 ///
 ///     optimizer::sgd sgd{{}, {.momentum = dtype::bfloat16, .masters = false}};
 struct sgd_storage {
   dtype momentum = dtype::float32;  ///< or bfloat16: 2 B less for each parameter
   bool masters = true;              ///< 16-bit parameters have one in float32
   instruction_set instructions = best_instruction_set();
-  bool takes_any_numerics = false;  ///< a checkpoint of another version of the numerics loads, see numerics_record
+  bool takes_any_numerics = false;  ///< loads checkpoints of other versions of the numerics, see numerics_record
 };
 
 namespace detail {
@@ -59,11 +60,11 @@ struct sgd_factors {
   float decay, momentum;
   float rest;             ///< of the gradient, after dampening
   float negative_rate;    ///< the learning rate times -1
-  float least_slope;      ///< a gradient below it, with the decay, counts as 0
-  float least_parameter;  ///< a parameter below it is stored as 0
+  float least_slope;      ///< a smaller gradient, with the decay, counts as 0
+  float least_parameter;  ///< a smaller parameter is stored as 0
 };
 
-// The arithmetic of an update, as that of adam.
+// The arithmetic of an update, as in adam.hpp.
 #define CHUNKMEM_SGD_ARITHMETIC(WHERE)                                                                             \
   [[nodiscard, gnu::always_inline]] WHERE real decayed(const real& parameter, const real& gradient) const noexcept \
   {                                                                                                                \
@@ -85,7 +86,7 @@ struct sgd_factors {
     step = strict_fp::product(negative_rate, direction);                                                           \
   }
 
-/// One element, without momentum.
+/// The arithmetic for one element, without momentum.
 template <numerics Rule = numerics::version_3>
 struct plain_sgd_work : sgd_factors {
   using real = float;
@@ -108,7 +109,7 @@ struct plain_sgd_work : sgd_factors {
   static constexpr float least_state = least_number;
 };
 
-/// One element.
+/// The arithmetic for one element.
 template <bool Nesterov, numerics Rule = numerics::version_3>
 struct momentum_sgd_work : sgd_factors {
   using real = float;
@@ -131,7 +132,7 @@ struct momentum_sgd_work : sgd_factors {
   static constexpr float least_state = least_number;
 };
 
-/// As many elements as a vector has.
+/// The arithmetic for the elements of a vector.
 template <std::size_t States, class Real>
 struct sgd_in_lanes {
   using real = Real;
@@ -176,7 +177,7 @@ struct sgd_lane_work {
   bool nesterov;
 };
 
-/// The arithmetic of SGD by one version of the numerics. That of version 1 is in version_1.hpp.
+/// The arithmetic of SGD in one version of the numerics. Version 1 is in version_1.hpp.
 template <numerics Rule>
 struct sgd_arithmetic;
 template <numerics Rule>
@@ -192,18 +193,18 @@ struct sgd_arithmetic<Rule> {
 
 }  // namespace detail
 
-/// Stochastic gradient descent, with momentum and Nesterov's form of it: one list beside each parameter, none without
-/// momentum, and a master where the parameter has 16 bits.
+/// Stochastic gradient descent, with momentum or Nesterov momentum: one list for each parameter, none without momentum,
+/// and a master for a 16-bit parameter.
 ///
 ///     optimizer::sgd sgd{{.momentum = 0.9F}};
 ///     m.use(sgd);                                        // before the first access
 ///     optimizer::step(m, sgd, {.learning_rate = 0.1F});  // after each backward pass
 ///
-/// The momentum is the plain sum of gradients, the learning rate comes after it. The same rules for bits as `adam`.
-/// Source: Sutskever et al. 2013 (ICML). Cost: one pass; 20 B of memory traffic for each element in float32, 12 B
-/// without momentum.
+/// The momentum sums plain gradients and is multiplied by the learning rate afterwards. The same rules for bits as
+/// `adam`. Source: Sutskever et al. 2013 (ICML). Cost: one pass; 20 B of memory traffic for each element in float32, 12
+/// B without momentum.
 ///
-/// @tparam Rule   the version of the numerics, as that of `basic_adam`
+/// @tparam Rule   the version of the numerics, as in `basic_adam`
 template <numerics Rule>
 class basic_sgd {
  public:
@@ -222,15 +223,13 @@ class basic_sgd {
                                       << " (leave the instruction set to best_instruction_set())"};
   }
 
-  /// Other options for the parameters of one group, from the next step on: updates that wait keep those of their step.
-  /// May allocate where the group had none of its own.
-  /// @throws config_error   an option is out of its range, or wants a momentum that no list was kept for; nothing was
-  ///   changed
+  /// Sets options for the parameters of one group, from the next step on: waiting updates keep the options of their
+  /// step. May allocate where the group had no options of its own.
+  /// @throws config_error   an option is out of its range, or a momentum without a list; nothing was changed
   basic_sgd& group(group_id which, const sgd_options& options)
   {
     if (!has_momentum() && options.momentum > 0.0F)
-      throw config_error{
-          "a group of SGD with momentum beside a kernel without (give the momentum to the kernel itself)"};
+      throw config_error{"a group of SGD with momentum in a kernel without (give the momentum to the kernel itself)"};
     options_.set(which, checked(options));
     return *this;
   }
@@ -268,7 +267,7 @@ class basic_sgd {
 
   using device_factors = typename detail::sgd_arithmetic<Rule>::factors;
 
-  /// Which arithmetic a group's options ask for, as a type: for kernels on a device.
+  /// Calls `visit` with the type of the arithmetic for a group's options: for kernels on a device.
   template <class Visit>
   void with_arithmetic(group_id group, Visit&& visit) const
   {
@@ -317,7 +316,7 @@ class basic_sgd {
     detail::expect_option(is_factor(it.rate_factor), "rate factor of SGD", it.rate_factor,
                           "give a finite one, 0 or above");
     if (it.nesterov && (it.dampening != 0.0F || it.momentum == 0.0F))
-      throw config_error{"Nesterov's form of SGD wants a momentum and no dampening (such as 0.9 and 0)"};
+      throw config_error{"Nesterov momentum of SGD needs a momentum and no dampening (such as 0.9 and 0)"};
     return it;
   }
 

@@ -18,20 +18,20 @@ namespace chunkmem::inline v0 {
 
 namespace optimizer {
 
-/// How the share of the updates on the device is found.
+/// Options of the search for the share of the updates on the device.
 ///
 ///     split_updates<model_type, loop_launcher> updates{m, on_this_thread, {.least_gain = 0.05}};
 struct split_options {
   std::uint32_t settling_steps = 5;  ///< with each share, at least 4: its iterations are recorded, planned and metered
-  std::uint32_t measured_steps = 4;  ///< with each share, behind those; at least 1
-  double least_gain = 0.02;          ///< of a mixed share over the better extreme; a smaller one is noise
+  std::uint32_t measured_steps = 4;  ///< with each share, after the settling steps; at least 1
+  double least_gain = 0.02;          ///< of a mixed share over the better extreme; a smaller gain counts as noise
 };
 
 /// One rank's measurements while all ranks updated with one share.
 ///
 ///     const measured_split_rank mine{.rates = rates, .seconds = 0.5};
 struct measured_split_rank {
-  transfer::update_rates rates;   ///< of this rank; a rate that limits nothing is the largest double
+  transfer::update_rates rates;   ///< of this rank; the largest double for a rate without a limit
   transfer::update_traffic each;  ///< of one parameter
   double seconds = 0;             ///< of one step with the share
   bool has_room = true;           ///< for updates on the device
@@ -74,15 +74,15 @@ struct measured_split {
 /// 1. All updates on the host.
 /// 2. All updates on the device. Where a rank has no room for that, the search ends: the host keeps all updates.
 /// 3. Mixed: the share with the fewest seconds by the rates of the stages before, for the slowest rank. Then the middle
-///    between this share and 1, and the half of this share. The rates know nothing of states that stay on the device
-///    and of updates that overlap with other work. No mixed share is tried where the rates promise a gain below
-///    `least_gain` over the better extreme.
+///    between this share and 1, and half of this share. The rates do not include states that stay on the device or
+///    updates that overlap with other work. No mixed share is tried where the rates predict a gain below `least_gain`
+///    over the better extreme.
 /// 4. Held: the fastest mixed share if its steps were faster than those of both extremes, by `least_gain`. Else the
 ///    faster extreme.
 ///
-/// So the held share is not slower than the better extreme, as far as the measured steps tell. Pure: ranks with the
-/// same measurements of all ranks choose the same share. Source: Deep Optimizer States (Maurya et al. 2024, arXiv
-/// 2410.21316), whose user gives the share. Cost: O(ranks) for each stage.
+/// So the held share is not slower than the better extreme, by the measured steps. Pure: ranks with the same
+/// measurements choose the same share. Source: Deep Optimizer States (Maurya et al. 2024, arXiv 2410.21316), whose user
+/// gives the share. Cost: O(ranks) for each stage.
 class split_rule {
  public:
   /// @throws usage_error   a gain that is not from 0 to 1

@@ -40,7 +40,7 @@ namespace optimizer {
 
 namespace detail {
 
-/// The calling thread decides. Each parameter is measured and updated where the placement says: by kernels on the
+/// The calling thread decides. Each parameter is measured and updated in the tier of its placement: by kernels on the
 /// device, or by the workers. @tparam Where   a split_updates
 template <class Where>
 class split_site : public decided_by_caller {
@@ -48,7 +48,7 @@ class split_site : public decided_by_caller {
   static constexpr bool has_bytes = true;
   static constexpr bool host_reaches = false;
 
-  /// @param where   outlives this   @throws usage_error   it is of another manager than the step
+  /// @param where   outlives this object   @throws usage_error   it is of another manager than the step
   template <class Backend>
   split_site(Backend& backend, Where& where) : where_{where}
   {
@@ -85,9 +85,8 @@ class split_site : public decided_by_caller {
 
 }  // namespace detail
 
-/// Updates a share of the parameters on the device and the others on the host. Measured steps choose the share. A step
-/// takes this object in the place of its workers: `step`, late_updates, `sharded_model::step` and pipeline::stage_step
-/// do.
+/// Updates a share of the parameters on the device and the others on the host. Measured steps choose the share. `step`,
+/// late_updates, `sharded_model::step` and pipeline::stage_step take this object in place of their workers.
 ///
 ///     manager<backend::host_arena, placement::update_share> m{memory};
 ///     optimizer::split_updates<decltype(m), loop_launcher, thread_pool> updates{m, pool};
@@ -97,26 +96,26 @@ class split_site : public decided_by_caller {
 ///       updates.end_step();   // between two iterations
 ///     }
 ///
-/// The placement says which parameters the device updates: a share of them, spread evenly. The device runs kernels, and
-/// the calling thread with its workers updates the others meanwhile. Bits, counts and checkpoints are those of a step
-/// on the host, whatever the share.
+/// The placement chooses the parameters that the device updates: a share of them, spread evenly. The device runs
+/// kernels, and the calling thread with its workers updates the others meanwhile. Bits, counts and checkpoints are
+/// those of a step on the host, for every share.
 ///
 /// The first steps measure, and split_rule chooses. With each share that is tried:
 ///
 /// - Steps 1 and 2 are metered: one update after another, each after its copies. Their iterations are recorded. The
 ///   later steps up to `settling_steps` follow the plans of these records.
 /// - The next `measured_steps` give the seconds of a step: their median. A measured step lasts from one `end_step` to
-///   the next. So a checkpoint that is saved now and then changes no choice; a checkpoint after each step may.
+///   the next. So an occasional checkpoint does not change the choice; a checkpoint after each step may.
 ///
 /// A step that is skipped does not count. The last share holds until `measure_again`. No checkpoint has the share: a
-/// resumed training measures again. Over ranks all take one share, by the rates of all: the gathers of a rank depend on
-/// the bytes that its device holds, and every rank has to gather alike. So every rank calls `end_step`; at the end of a
-/// stage ranks exchange their measurements.
+/// resumed training measures again. All ranks use one share, by the rates of all: the gathers of a rank depend on the
+/// bytes on its device, and every rank has to gather alike. So every rank calls `end_step`; at the end of a stage ranks
+/// exchange their measurements.
 ///
-/// Good where host and device are both busy with updates for a part of the step. Poor where all states stay on the
-/// device: take device_updates. Memory: as device_updates while a parameter is updated on the device. Cost of a metered
-/// step: host, device and links wait for each other. early_updates does not take this object.
-/// Source: Deep Optimizer States (Maurya et al. 2024, arXiv 2410.21316).
+/// Good where host and device both update for a part of the step. Poor where all states stay on the device: use
+/// device_updates. Memory: as device_updates while a parameter is updated on the device. Cost of a metered step: host,
+/// device and links wait for each other. early_updates does not take this object. Source: Deep Optimizer States (Maurya
+/// et al. 2024, arXiv 2410.21316).
 /// @tparam Owner      a manager, or a sharded_model; its placement is update_share, or any_placement with it
 /// @tparam Launcher   as of device_updates   @tparam Workers   of updates on the host
 /// @threads           one caller, that of the owner
@@ -125,7 +124,8 @@ class split_updates {
  public:
   using update_site = detail::split_site<split_updates>;
 
-  /// @param owner, workers   outlive this   @throws usage_error   too few steps, or a gain that is not from 0 to 1
+  /// @param owner, workers   outlive this object   @throws usage_error   too few steps, or a gain that is not from 0 to
+  ///   1
   explicit split_updates(Owner& owner, Workers& workers, const split_options& options = {}, Launcher launcher = {})
       : owner_{owner},
         workers_{workers},
@@ -134,7 +134,7 @@ class split_updates {
         rule_{options.least_gain}
   {
     expects(options.settling_steps >= least_settling && options.measured_steps > 0,
-            "a split of updates that is measured without steps (give at least 4 settling_steps and 1 measured_steps)");
+            "a split of updates without measured steps (give at least 4 settling_steps and 1 measured_steps)");
     begin_stage();
   }
   split_updates(const split_updates&) = delete;
@@ -165,12 +165,12 @@ class split_updates {
 
   /// Ends the measurement of a step, after its iteration. Every rank makes this call after every step. Does nothing in
   /// a rehearsal.
-  /// @throws usage_error   in an iteration; ranks are not at the same stage, or have other options; comm_error. Where
-  ///   a stage was about to end, its steps are measured anew
+  /// @throws usage_error   in an iteration; ranks are not at the same stage, or have other options; comm_error. Where a
+  ///   stage was about to end, its steps are measured again
   void end_step()
   {
     if (manager().rehearsing()) return;
-    expects(!manager().is_iterating(), "end_step of split_updates in an iteration: end it before");
+    expects(!manager().is_iterating(), "end_step of split_updates in an iteration: end the iteration first");
     const bool counts = std::exchange(has_updated_, false);
     if (rule_.is_held()) return;
     if (steps_ < options_.settling_steps) {
@@ -183,11 +183,11 @@ class split_updates {
     if (counts)
       seconds_.push_back(now - begin_);
     else
-      seconds_.clear();  // a skipped step leaves no late updates to the step behind it
+      seconds_.clear();  // a skipped step leaves no late updates to the next step
     begin_ = now;
     if (seconds_.size() == options_.measured_steps) end_stage(take_seconds());
   }
-  /// Begins the search for a share anew, with all updates on the host. Every rank makes this call, between two
+  /// Begins the search for a share again, with all updates on the host. Every rank makes this call, between two
   /// iterations.
   /// @throws usage_error   in an iteration; nothing was changed
   void measure_again()
@@ -202,7 +202,7 @@ class split_updates {
   /// The rates of this rank. A rate that was not measured is the largest double.
   [[nodiscard]] transfer::update_rates rates() const noexcept { return meter_.rates(); }
 
-  // As an executor: the workers, for the work of a step that runs on no device.
+  // As an executor: the workers, for work of a step that does not run on the device.
 
   [[nodiscard]] unsigned threads() const noexcept { return workers_.threads(); }
   template <class Work>
@@ -268,7 +268,7 @@ class split_updates {
   void note_end(step_decision decision) noexcept { has_updated_ = decision == step_decision::update; }
 
  private:
-  static constexpr std::uint32_t metered_steps = 2;   // late updates of the first come in the second
+  static constexpr std::uint32_t metered_steps = 2;   // late updates of the first run in the second
   static constexpr std::uint32_t least_settling = 4;  // and two that follow a plan
 
   /// The manager of this rank.
@@ -286,7 +286,7 @@ class split_updates {
     manager().use_placement(placement_type{placement::update_share{.device_share = share, .in_turn = true}});
   }
 
-  /// The median of the measured steps: a checkpoint that was saved behind one of them has no part in it.
+  /// The median of the measured steps: a checkpoint after one of them does not change it.
   [[nodiscard]] double take_seconds() noexcept
   {
     std::ranges::sort(seconds_);
@@ -306,7 +306,7 @@ class split_updates {
       for (std::size_t begin = 0; begin < all.size(); begin += own.size()) {
         const auto each = std::span{all}.subspan(begin).template first<word_count>();
         expects(each.back() == own.back(),
-                "ranks measure splits of their updates that do not belong together: give split_updates of all ranks "
+                "ranks measure different splits of their updates: give split_updates of all ranks "
                 "the same options, and call end_step and measure_again on every rank");
         ranks.push_back(of_words(each));
       }
@@ -358,7 +358,7 @@ class split_updates {
             all[9] != 0};
   }
 
-  /// Behind all that the device was given.
+  /// The time after all enqueued work of the device.
   [[nodiscard]] double seconds_now() const
   {
     manager().backend().wait(agent::host, manager().backend().record(agent::compute));
@@ -366,7 +366,7 @@ class split_updates {
   }
   [[nodiscard]] double clock() const { return static_cast<double>(manager().backend().now()) * 1e-9; }
 
-  /// Before the pins of a metered parameter are taken: nothing is under way.
+  /// Before the pins of a metered parameter are taken: no copy runs.
   void begin_copies()
   {
     copies_.reset();
@@ -374,7 +374,7 @@ class split_updates {
     if constexpr (is_over_ranks) owner_.settle();
     copies_.emplace(manager());
   }
-  /// The pins are there, and their copies were asked for.
+  /// The pins are taken, and their copies were started.
   void end_copies()
   {
     if (!copies_) return;

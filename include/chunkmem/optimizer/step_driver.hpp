@@ -50,7 +50,7 @@ void check_missed(std::uint64_t number, std::span<const std::uint64_t> missed, N
       throw usage_error{error_text{} << "chunkmem: an optimizer step after " << number << " updates, of which "
                                      << name_of(tensor) << " has missed " << missed[tensor]
                                      << " (load a checkpoint of this training, or set progress.number to the updates "
-                                        "that were done; progress = {} begins anew)"};
+                                        "that were done; progress = {} starts again from 0)"};
 }
 
 /// @return   the name of a parameter of the manager, by its number among tensors
@@ -64,7 +64,7 @@ template <class Manager>
   return found;
 }
 
-/// @throws usage_error   a learning rate is one, and what a kernel makes of it for this group is not
+/// @throws usage_error   the learning rate is valid, but its products with the options of this group are not
 template <class Kernel>
 void check_products(const Kernel& kernel, group_id group, float rate)
 {
@@ -84,7 +84,8 @@ void check_products(const Kernel& kernel, group_id group, float rate)
   }
 }
 
-/// In a rehearsal, a step begins anew, and counts nothing. The progress of the real step comes back when this ends.
+/// In a rehearsal, a step starts from its beginning and is not counted. The destructor restores the progress of the
+/// real step.
 class rehearsal_guard {
  public:
   rehearsal_guard(step_progress& progress, bool rehearses) noexcept : progress_{progress}, rehearses_{rehearses}
@@ -105,23 +106,23 @@ class rehearsal_guard {
   bool rehearses_;
 };
 
-/// The gradients that a decision was taken for. Ranks compare two of them.
+/// The version of the gradients of a decision. Ranks compare their versions.
 struct gradient_version {
-  std::uint64_t opened = 0;     ///< how often a gradient was asked for
-  std::uint64_t forgotten = 0;  ///< how many steps do not count any more
+  std::uint64_t opened = 0;     ///< number of opened gradients
+  std::uint64_t forgotten = 0;  ///< number of voided steps
   [[nodiscard]] constexpr bool operator==(const gradient_version&) const noexcept = default;
 };
 
 /// The timing of `optimizer::step`: every update happens in the call of the step, after the decision.
 ///
 /// A `step_driver` calls these members of its timing:
-/// - `lets_wait`: some updates wait behind the end of the call.
+/// - `lets_wait`: some updates wait beyond the end of the call.
 /// - `guesses`: some updates happen before the decision.
-/// - `begin(driver, from)` deals with what a call that failed left: by `driver.begin(from)`, or in its own way.
-/// - `decide(driver)` is called once for each step, however often the step is tried.
+/// - `begin(driver, from)` continues after a failed call: by `driver.begin(from)`, or in its own way.
+/// - `decide(driver)` is called once for each step, also over retries.
 /// - `is_due(place)`: the parameter at this place of the order is updated now. Otherwise its update waits.
-/// - `passed(ordinal)`: this parameter is updated or passed over, and its gradient is gone.
-/// - `end(driver)` takes over the updates that wait.
+/// - `passed(ordinal)`: this parameter was updated or skipped, and its gradient is gone.
+/// - `end(driver)` takes over the waiting updates.
 struct update_at_once {
   static constexpr bool lets_wait = false;
   static constexpr bool guesses = false;
@@ -147,34 +148,34 @@ struct update_at_once {
 /// Drives optimizer steps over one manager. Every kind of step goes through `run`, which has these parts:
 ///
 /// 1. Check the options. A step that is refused changes nothing.
-/// 2. Finish the updates of the last step that still wait.
-/// 3. Begin: a call that failed may have updated the first parameters already. They are passed over.
+/// 2. Run the updates of the last step that still wait.
+/// 3. Begin: a failed call may have updated the first parameters already. These are skipped.
 /// 4. Decide, once for each step: measure all gradients, skip or update, the factor, the order of the parameters.
-/// 5. For each parameter in this order: pin its lists, update, give the gradient back.
-/// 6. End: the kernel counts the update, and the loss scale hears of it.
+/// 5. For each parameter in this order: pin its lists, update, release the gradient.
+/// 6. End: the kernel and the loss scale count the update.
 ///
 /// The kinds differ in three strategies:
 /// - when an update happens: `Timing`, see update_at_once, late_updates and early_updates;
 /// - where it runs: `Site`, see update_site;
-/// - who takes part in the decision: the gradients of this manager, or those of all ranks, whose common measure
-///   `decide_by` was given before.
+/// - which gradients take part in the decision: those of this manager, or those of all ranks, whose common measure
+///   `decide_by` has set.
 ///
 /// Use, on the calling thread:
 ///
 ///     step_driver<Manager, Kernel, caller_site<Manager, Executor>> driver{m, kernel, {m.backend(), workers}};
 ///     return driver.run(options, update_at_once{});
 ///
-/// If `run` throws, call it again: it goes on with the parameters that are left. This class is the only code of
-/// optimizers and ranks that tells a manager of steps.
+/// If `run` throws, call it again: it continues with the remaining parameters. No other code of optimizers and ranks
+/// reports steps to a manager.
 /// @threads   one caller, that of the manager
 template <class Manager, optimizer_kernel Kernel, update_site Site>
 class step_driver {
  public:
   using place_type = typename Manager::place_type;
-  /// The calling thread can keep what an update overwrites, and bring it back.
+  /// The calling thread can keep the bytes that an update overwrites, and restore them.
   static constexpr bool undoes = Site::host_reaches || !Site::has_bytes;
 
-  /// @param owner, kernel   outlive this
+  /// @param owner, kernel   outlive this object
   step_driver(Manager& owner, Kernel& kernel, Site site) : owner_{owner}, kernel_{kernel}, site_{std::move(site)} {}
   step_driver(const step_driver&) = delete;
 
@@ -198,10 +199,10 @@ class step_driver {
     });
   }
 
-  /// Looks at what a step is given before anything of it is done.
+  /// Checks the arguments of a step before any part of it runs.
   /// @throws usage_error   the manager was not given the kernel or the loss scale by use(); the last iteration named
-  ///   too few of its micro-batches, which is said once; a learning rate or a loss scale that no update can be made
-  ///   with; too many skipped steps, or too many updates to count. Weights, states and gradients are as before
+  ///   too few of its micro-batches, which is reported once; an invalid learning rate or loss scale; too many skipped
+  ///   steps, or too many updates to count. Weights, states and gradients are as before
   void check(const step_options& options)
   {
     if constexpr (Site::counts_in_kernel) {
@@ -217,7 +218,7 @@ class step_driver {
                  [this](std::uint32_t which) { return name_of_parameter(owner_, which); });
   }
   /// Finds the lists of the kernel. @throws usage_error   an element type that cannot be trained, too few group rates,
-  /// masters that the kernel does not know
+  /// or masters of a kernel without masters
   void prepare(const step_options& options)
   {
     options_ = options;
@@ -239,7 +240,7 @@ class step_driver {
     if constexpr (Site::counts_in_kernel)
       if (!rehearsing()) kernel_.progress.missed.make_room(site_.tensors(tensors));
   }
-  /// Options of a step and of the kernel as a word, in this process.
+  /// A hash of the options of a step and of the kernel, valid in this process.
   [[nodiscard]] std::uint64_t word_of(const step_options& options) const
   {
     collective::fingerprint all;
@@ -247,9 +248,9 @@ class step_driver {
     all.add(reinterpret_cast<std::uintptr_t>(options.loss_scale));
     return all.value();
   }
-  /// The updates of this step are those of the kernel as it is now, however late they come. Does nothing where the step
-  /// was decided before, or the kernel cannot be copied.
-  /// @throws as a copy: the second one allocates nothing where an assignment does not
+  /// Copies the kernel for all updates of this step, also late ones. Does nothing where the step was decided before, or
+  /// the kernel cannot be copied.
+  /// @throws the errors of a copy; a later copy is an assignment
   void keep_kernel()
   {
     if (is_begun() && kept_of_ == version()) return;
@@ -259,12 +260,12 @@ class step_driver {
     else if constexpr (keeps_kernel)
       kept_.emplace(kernel_);
   }
-  /// Does the updates that still wait. @throws as their updates: call again
+  /// Runs the waiting updates. @throws the errors of the updates: call again
   void finish_waiting() { owner_.updates().finish_updates(); }
 
-  /// Passes over the parameters that a call that failed has done. The step begins anew where it was forgotten: by a
-  /// load, or with its gradients.
-  /// @throws usage_error   a parameter that is done has a new gradient, a load is half done, or early_updates began the
+  /// Skips the parameters that a failed call has updated. The step starts from its beginning where it was voided: by a
+  /// load, or by dropped gradients.
+  /// @throws usage_error   an updated parameter has a new gradient, a load is half done, or early_updates began the
   ///   step
   void begin(place_type from = place_type{})
   {
@@ -276,16 +277,17 @@ class step_driver {
     std::uint32_t place = 0;
     for_each_from(0, [&](tensor_handle parameter, const tensor_info&) {
       if (place++ >= progress.reached || !has_gradient(parameter)) return;
-      expects(progress.undropped != 0 && place == progress.reached,
-              "the last optimizer step was cut short, and there are new gradients since (drop_gradients(), then make "
-              "them all again)");
+      expects(
+          progress.undropped != 0 && place == progress.reached,
+          "the last optimizer step was cut short, and there are new gradients since (drop_gradients(), then compute "
+          "them all again)");
       owner_.updates().consume_gradient(parameter);
       progress.undropped = 0;
     });
     site_.begin();
   }
 
-  /// @throws usage_error   a call of early_updates has begun the step and did not end
+  /// @throws usage_error   early_updates began the step, and its call failed
   void expect_not_guessed() const
   {
     expects(
@@ -293,12 +295,12 @@ class step_driver {
         "a step that early_updates had begun cannot be finished by others (call its step again, or load a checkpoint)");
   }
 
-  /// The usual way to a decision. It ends with `take`.
+  /// Decides the step by its site. The site ends with `take` or `keep`.
   void decide() { site_.decide(*this); }
 
   // The decision.
 
-  /// The step is still to be decided, or was decided for other gradients.
+  /// The step is not decided yet, or was decided for other gradients.
   [[nodiscard]] bool wants_decision() const
   {
     const step_progress& progress = kernel_.progress;
@@ -307,13 +309,13 @@ class step_driver {
   }
   /// The decision depends on all gradients.
   [[nodiscard]] bool needs_measures() const noexcept { return rules().needs_measures(); }
-  /// The measure of all gradients of all ranks, which the next step is decided by.
+  /// Sets the measure of the gradients of all ranks, which decides the next step.
   void decide_by(const gradient_measure& all) noexcept { owner_.updates().gradients().keep_measure_of_all(all); }
   [[nodiscard]] bool knows_measure_of_all() const noexcept
   {
     return owner_.updates().gradients().measure_of_all() != nullptr;
   }
-  /// Takes the measure of a gradient that gradient_done did not measure, unless it is known already.
+  /// Measures a gradient that gradient_done did not measure, unless its measure is known.
   void measure(tensor_handle parameter, const tensor_info& info)
   {
     if (owner_.updates().measure_of(parameter) != nullptr) return;
@@ -328,7 +330,7 @@ class step_driver {
   {
     return *owner_.updates().measure_of(parameter);
   }
-  /// The decision that the measures of all gradients lead to. @pre they are known, where they are needed
+  /// The decision by the measures of all gradients. @pre they are known, where they are needed
   [[nodiscard]] step_verdict judge()
   {
     if (!needs_measures()) return rules().judge({});
@@ -342,7 +344,7 @@ class step_driver {
     if (needs_measures()) owner_.updates().order_by_use();
     keep(decided);
   }
-  /// The same without another order: the device decides, and takes the measures itself.
+  /// As `take`, with the same order: the device decides and measures.
   void keep(const step_verdict& decided)
   {
     step_progress& progress = kernel_.progress;
@@ -357,7 +359,7 @@ class step_driver {
   {
     return {owner_.updates().gradients().opened(), owner_.updates().gradients().forgotten()};
   }
-  /// A call that failed has decided the step for the gradients that are there.
+  /// A failed call has decided the step for the present gradients.
   [[nodiscard]] bool is_decided() const
   {
     const step_progress& progress = kernel_.progress;
@@ -369,7 +371,7 @@ class step_driver {
     return kernel_.progress.forgotten != owner_.updates().gradients().forgotten();
   }
 
-  /// A call that failed has decided or guessed the step.
+  /// A failed call has decided or guessed the step.
   [[nodiscard]] bool is_begun() const
   {
     return is_decided() || (kernel_.progress.decision == step_decision::guessed && !is_forgotten());
@@ -378,7 +380,7 @@ class step_driver {
   // The order of the parameters.
 
   void order_by_completion() { owner_.updates().order_by_completion(); }
-  /// @return   how many parameters come before those that are not among `first`
+  /// @return   the number of parameters before those that are not in `first`
   std::uint32_t order_by_use(std::span<const tensor_handle> first) { return owner_.updates().order_by_use(first); }
   /// Calls `visit(handle, info)` for each parameter in the order of the step, without the first `done`.
   template <class Visit>
@@ -386,7 +388,7 @@ class step_driver {
   {
     owner_.updates().for_each_in_order(done, visit);
   }
-  /// The same for each parameter that is left and has a gradient.
+  /// As for_each_from, for each remaining parameter with a gradient.
   template <class Visit>
   void for_each_gradient(Visit visit)
   {
@@ -415,14 +417,14 @@ class step_driver {
       if (!rehearsing()) work(reinterpret_cast<const std::byte*>(gradient.data()), place);
     });
   }
-  /// Calls `visit(list, type)` for each list that this parameter is in.
+  /// Calls `visit(list, type)` for each list with an element for this parameter.
   template <class Visit>
   void for_each_list(const tensor_info& info, Visit visit) const
   {
     for (std::size_t list = 0; list < list_count_; ++list)
       if (specs_[list].use == list_use::state || is_16_bit(info.type)) visit(lists_[list], specs_[list].type);
   }
-  /// All lists of the parameter have numbers, so the next update makes none of them.
+  /// All lists of the parameter have values, so the next update creates none of them.
   [[nodiscard]] bool has_all_lists(tensor_handle parameter, const tensor_info& info) const
   {
     bool has_all = true;
@@ -435,17 +437,17 @@ class step_driver {
     return options_.group_rates.empty() ? options_.learning_rate : options_.group_rates[index_of(group)];
   }
 
-  // Updates that are early: before the decision.
+  // Early updates: before the decision.
 
   [[nodiscard]] bool is_usual(const gradient_measure& seen) const { return rules().is_usual(seen); }
-  /// The early updates of this step are those of the decision.
+  /// The decision confirms the early updates of this step.
   [[nodiscard]] bool confirms(const step_verdict& decided) const
   {
     return decided.decision == step_decision::update && decided.factor == rules().usual_factor();
   }
-  /// Updates a parameter as if the step was decided to be a usual one. Its gradient stays.
+  /// Updates a parameter as if the step were neither clipped nor skipped. Its gradient stays.
   /// @param save   `save(bytes)` keeps the bytes that the update overwrites; it is not called where there are no bytes
-  /// @return   the gradient lay in the value's place
+  /// @return   the gradient had the bytes of the value
   template <class Save>
   bool guess(tensor_handle parameter, const tensor_info& info, Save save)
   {
@@ -458,13 +460,13 @@ class step_driver {
     });
     return is_in_place;
   }
-  /// The early update of this parameter stays: its gradient is used up. @param ordinal   in the order of declaration
+  /// Keeps the early update of this parameter: its gradient is consumed. @param ordinal   in the order of declaration
   void confirm(std::uint32_t ordinal)
   {
     owner_.updates().with_parameter(
         ordinal, [&](tensor_handle parameter, const tensor_info&) { owner_.updates().consume_gradient(parameter); });
   }
-  /// Takes an early update back. @param restore   `restore(bytes)` writes the bytes that `guess` overwrote
+  /// Undoes an early update. @param restore   `restore(bytes)` writes the bytes that `guess` overwrote
   template <class Restore>
   void take_back(std::uint32_t ordinal, bool is_in_place, Restore restore)
   {
@@ -475,7 +477,7 @@ class step_driver {
       if (is_in_place) owner_.updates().take_place_again(parameter);
     });
   }
-  /// A step is begun before it is decided.
+  /// Begins a step before its decision.
   void begin_guess()
   {
     note_missing();
@@ -484,29 +486,29 @@ class step_driver {
     kernel_.progress.settings = word_of(options_);
     kernel_.progress.reached = 0;
   }
-  /// Gradients were asked for since the step was begun.
+  /// Gradients were opened since the step began.
   [[nodiscard]] bool has_other_gradients() const noexcept
   {
     return kernel_.progress.gradients != owner_.updates().gradients().opened();
   }
-  /// A step that was begun by a guess is to be begun anew. @pre it has updated nothing
+  /// Voids a step that began with a guess. @pre no parameter is updated
   void forget_guess() noexcept { kernel_.progress.decision = step_decision::open; }
-  /// The step has `count` ways, and a rehearsal takes each of them. @return   number of the way that runs now, from 0
+  /// The step has `count` variants, and a rehearsal runs each of them. @return   number of the running variant, from 0
   std::size_t rehearse_turns(std::size_t count) noexcept { return owner_.updates().rehearse_turns(count); }
-  /// The iteration that runs does what few others do: its record stays as it was.
+  /// The running iteration is an exception: the record stays as it was.
   void keep_record() noexcept { owner_.updates().keep_record(); }
 
-  // Updates that are late: after the call.
+  // Late updates: after the call.
 
   /// @throws std::bad_alloc   @pre no update waits
   void make_room_to_wait() { owner_.updates().make_room_for_updates(); }
-  /// The gradients that are left wait. `update_one(self, value_slot)` does one update, before its parameter is used.
+  /// The remaining gradients wait. `update_one(self, value_slot)` runs one update, before a use of its parameter.
   void let_wait(void (*update_one)(void* self, slot_id value_slot), void* self) noexcept
   {
     owner_.updates().hold_updates(update_one, self);
   }
-  /// Does an update that waits, of a step that counts already.
-  /// @param is_done   set between the update and the end of its gradient, whose drop may fail: then call again
+  /// Runs a waiting update, of a step that is counted already.
+  /// @param is_done   set between the update and the drop of its gradient, which may fail: then call again
   void update_waiting(std::uint32_t ordinal, std::uint8_t& is_done, float factor, std::uint64_t number)
   {
     owner_.updates().with_parameter(ordinal, [&](tensor_handle parameter, const tensor_info& info) {
@@ -520,7 +522,7 @@ class step_driver {
     });
   }
   [[nodiscard]] std::size_t waiting() const noexcept { return owner_.updates_pending(); }
-  /// The object that does the updates ends: the parameters that wait for it stay unusable until a load.
+  /// The object of the waiting updates ends: their parameters stay unusable until a load.
   void abandon(const void* self) noexcept { owner_.updates().pending().leave(self); }
 
   [[nodiscard]] bool rehearsing() const noexcept { return owner_.rehearsing(); }
@@ -539,12 +541,13 @@ class step_driver {
 
   [[nodiscard]] step_rules rules() const noexcept { return step_rules{options_}; }
 
-  /// @throws usage_error   a call that failed has begun the step with other options; nothing was done
+  /// @throws usage_error   a failed call began the step with other options; nothing was done
   void expect_begun_with(const step_options& options) const
   {
     expects(!is_begun() || kernel_.progress.settings == word_of(options),
-            "a step that is half done was called again with other options: give it those it began with (those of the "
-            "kernel's groups too)");
+            "a step that is half done was called again with other options: give it the first options again (also those "
+            "of the "
+            "kernel's groups)");
   }
 
   /// @throws usage_error   the placement lets this thread update on a device whose memory it cannot read
@@ -554,8 +557,8 @@ class step_driver {
     if constexpr (Site::host_reaches && !backend_type::host_addressable)
       owner_.for_each_parameter([&](tensor_handle parameter, const tensor_info&) {
         expects(owner_.updates().place_of_states(parameter) == memory_location::host,
-                "this placement lets the calling thread update states on the device, which it cannot read there (take "
-                "placement::optimizer_on_host, or give the step optimizer::split_updates, which has kernels for those; "
+                "this placement lets the calling thread update states on the device, which it cannot read there (use "
+                "placement::optimizer_on_host, or give the step optimizer::split_updates, which has kernels for these; "
                 "device_updates and device_optimizer update all on the device)");
       });
   }
@@ -567,11 +570,12 @@ class step_driver {
             "a parameter of a group that group_rates has no learning rate for");
     check_products(kernel_, info.group, rate_of(info.group));
     expects(has_master_ || !is_16_bit(info.type) || !owner_.has_masters(),
-            "an optimizer without masters over 16-bit weights that have some: the masters would not hear of the update "
-            "(take the optimizer that has them, or one whose storage has masters)");
+            "an optimizer without masters for 16-bit weights with masters: the masters would be out of date after the "
+            "update "
+            "(use the optimizer that has them, or one whose storage has masters)");
   }
 
-  /// All gradients of the step are there: what has none misses the step, if the step counts.
+  /// All gradients of the step are complete: a parameter without one misses the step, if the step counts.
   void note_missing()
   {
     if constexpr (Site::counts_in_kernel) {
@@ -591,8 +595,7 @@ class step_driver {
     kernel_.progress.forgotten = owner_.updates().gradients().forgotten();
   }
 
-  /// The measures of all gradients, added in the order of declaration whatever the order of the step: sums of floating
-  /// point depend on it.
+  /// The measures of all gradients, added in the order of declaration: floating-point sums depend on the order.
   [[nodiscard]] gradient_measure sum()
   {
     if (const gradient_measure* known = owner_.updates().gradients().measure_of_all(); known != nullptr) return *known;
@@ -622,12 +625,11 @@ class step_driver {
     });
     if (updates) timing.end(*this);
   }
-  /// Updates the next parameter and gives its gradient back.
+  /// Updates the next parameter and releases its gradient.
   void update(tensor_handle parameter, const tensor_info& info)
   {
     with_bytes(parameter, info, [&](const parameter_bytes& all, auto place) {
-      if constexpr (!undoes)
-        owner_.updates().gradients().begin_update();  // of several launches, one behind the first may fail
+      if constexpr (!undoes) owner_.updates().gradients().begin_update();  // of several launches, a later one may fail
       apply(all, info, place, kernel_.progress.factor, kernel_.progress.number + 1);
       owner_.updates().gradients().begin_update();
       ++kernel_.progress.reached;
@@ -636,14 +638,14 @@ class step_driver {
     owner_.updates().consume_gradient(parameter);
     kernel_.progress.undropped = 0;
   }
-  /// A parameter without a gradient, or of a step that is skipped.
+  /// Skips a parameter without a gradient, or of a skipped step.
   void pass_over(tensor_handle parameter)
   {
     if (rehearsing()) return;
     owner_.updates().consume_gradient(parameter);
     ++kernel_.progress.reached;
   }
-  /// Every parameter is done with, or waits. A rehearsal keeps nothing.
+  /// Every parameter is done or waits. A rehearsal keeps nothing.
   step_outcome end()
   {
     const step_progress& progress = kernel_.progress;
@@ -666,7 +668,7 @@ class step_driver {
       site_.at_place(planned_place(parameter), [&](auto place) { with_bytes_at(parameter, info, place, work); });
     });
   }
-  /// Where the placement lets a parameter be updated. A site that works on the device is asked about any device.
+  /// The planned place of a parameter's update. A site on the device allows any device.
   [[nodiscard]] memory_location planned_place(tensor_handle parameter)
   {
     if constexpr (Site::host_reaches)
@@ -681,7 +683,7 @@ class step_driver {
     parameter_bytes all{};
     pin_type pins[max_lists];
     write_access value_mode = access::read_write;
-    std::size_t fresh = max_lists, fresh_at = 0;  // the master that the update makes, and where it is among the lists
+    std::size_t fresh = max_lists, fresh_at = 0;  // the master that the update makes, and its index among the lists
     const auto take = [&](std::size_t list, std::size_t index, write_access mode) {
       pins[index] = owner_.acquire_bytes(parameter, lists_[list], mode, place);
       all.lists[index].data = reinterpret_cast<std::byte*>(pins[index].data());
@@ -699,7 +701,7 @@ class step_driver {
         take(list, index, access::read_write);
     }
     const auto value = owner_.acquire_bytes(parameter, value_list, value_mode, place);
-    // last: where another pin fails, the master would be there without its numbers
+    // last: if another pin failed, the master would exist without its values
     if (fresh != max_lists) take(fresh, fresh_at, access::write);
     if (rehearsing()) return;
     describe(all, parameter, info, gradient, value);
@@ -727,7 +729,7 @@ class step_driver {
     const auto updating = owner_.updates().updating();
     site_.update(decided_kernel(), all, request, place);
   }
-  /// The kernel as it was when the step was decided, where it was kept.
+  /// The copy of the kernel at the decision, where it was kept.
   [[nodiscard]] Kernel& decided_kernel() noexcept
   {
     if constexpr (keeps_kernel)
@@ -735,7 +737,7 @@ class step_driver {
     return kernel_;
   }
 
-  /// An update reads the kernel. In virtual time it may count in it.
+  /// An update only reads the kernel; in virtual time it may count in the kernel.
   static constexpr bool keeps_kernel = Site::has_bytes && std::copy_constructible<Kernel>;
   struct no_kernel {};
 
@@ -756,20 +758,20 @@ class step_driver {
 template <class Manager, class Kernel, class Executor>
 using caller_driver = step_driver<Manager, Kernel, caller_site<Manager, Executor>>;
 
-/// Whose step it is, for an object whose updates have a time of their own: the step of one manager, which asks nobody.
-/// A model over ranks names a class with the same members as its `step_taker`.
+/// The taker of early and late updates for one manager, which decides alone. A model over ranks names a class with the
+/// same members as its `step_taker`.
 ///
 ///     typename step_taker_of<Owner, Kernel, Executor>::type taker{owner, kernel, workers};
-///     taker.begin(options, first);                     // what waits of the last step is done
+///     taker.begin(options, first);                     // runs the waiting updates of the last step
 ///     const step_outcome done = taker.take(options, timing, from);
 ///     taker.update(ordinal, [&] { ... });              // of a parameter that waited
 ///
 /// A timing that guesses calls `taker.measure(parameter, info)`, `taker.judge()` or `taker.decide()` in place of the
-/// driver's: the last two ask all ranks.
+/// driver's: the last two communicate with all ranks.
 template <class Manager, optimizer_kernel Kernel, executor Executor>
 class lone_taker {
  public:
-  static constexpr bool updates_behind_sums = false;  ///< late updates wait, whatever decides the step
+  static constexpr bool updates_behind_sums = false;  ///< late updates wait for every kind of decision
   using driver_type = caller_driver<Manager, Kernel, Executor>;
   using place_type = typename driver_type::place_type;
 
@@ -781,7 +783,7 @@ class lone_taker {
   [[nodiscard]] Kernel& kernel() const noexcept { return kernel_; }
   [[nodiscard]] driver_type& driver() noexcept { return driver_; }
   [[nodiscard]] const driver_type& driver() const noexcept { return driver_; }
-  /// What waits of the last step is done. @return   a step begins: none is half done
+  /// Runs the waiting updates of the last step. @return   a step begins: none is half done
   /// @throws as step_driver::check, and where one of `first` is no parameter: before anything is decided
   bool begin(const step_options& options, std::span<const tensor_handle> first)
   {
@@ -790,7 +792,7 @@ class lone_taker {
     for (const tensor_handle parameter : first) (void)driver_.has_gradient(parameter);
     return true;
   }
-  /// The same where others look at the options.
+  /// As `begin`, where the caller checks the options.
   bool begin_part()
   {
     driver_.finish_waiting();

@@ -24,22 +24,22 @@
 #include <vector>
 
 // Options of a step: clipping, learning_rates, loss_scale, step_options. Then its results, step_result and
-// step_outcome, the rules that lead to them, and for_each_setting(), by which ranks compare settings.
+// step_outcome, the rules for them, and for_each_setting(), by which ranks compare settings.
 
 namespace chunkmem::inline v0 {
 
 namespace optimizer {
 
-/// Which norm of all gradients together: the sum of magnitudes, the root of the sum of squares, the largest magnitude.
+/// The norm of all gradients together: the sum of magnitudes, the root of the sum of squares, the largest magnitude.
 enum class norm_order : std::uint8_t { l1, l2, linf };
 
-/// How large gradients may be. First all are made smaller by one factor, then each value is brought between its limits.
+/// Limits of gradients. First all are multiplied by one factor, then each value is clamped.
 ///
 ///     step(m, adam, {.clip = {.norm = 1.0F}});
 struct clipping {
-  float norm = 0.0F;  ///< the most that the norm may be; 0: any
+  float norm = 0.0F;  ///< the largest norm; 0: no limit
   norm_order order = norm_order::l2;
-  float value = 0.0F;  ///< the most that a magnitude may be; 0: any
+  float value = 0.0F;  ///< the largest magnitude; 0: no limit
 
   [[nodiscard]] constexpr bool operator==(const clipping&) const noexcept = default;
 };
@@ -47,11 +47,11 @@ struct clipping {
 /// @throws usage_error   a limit is negative or no number
 constexpr void check(const clipping& clip)
 {
-  expects(clip.norm >= 0.0F, "a norm to clip gradients to that is negative or no number (0 switches it off)");
-  expects(clip.value >= 0.0F, "a value to clip gradients to that is negative or no number (0 switches it off)");
+  expects(clip.norm >= 0.0F, "clip.norm is negative or no number (0 switches clipping off)");
+  expects(clip.value >= 0.0F, "clip.value is negative or no number (0 switches clipping off)");
 }
 
-/// The norm of what was measured; infinite where a value is infinite, NaN where one is no number.
+/// The norm by a measure; infinite where a value is infinite, NaN where one is no number.
 [[nodiscard]] CHUNKMEM_HOST_DEVICE inline double norm_of(const gradient_measure& all, norm_order order) noexcept
 {
   if (bits_as<std::uint32_t>(all.largest) > chunkmem::detail::infinity_bits)
@@ -61,11 +61,10 @@ constexpr void check(const clipping& clip)
   return strict_fp::root(all.squares);
 }
 
-/// What gradients are multiplied with so that their norm is at most `limit`: min(1, limit / (norm + 10^-6)).
+/// The factor of gradients that makes their norm at most `limit`: min(1, limit / (norm + 10^-6)).
 ///
-/// The small number keeps a norm of zero from a division by zero, and the clipped norm a little below the limit. An
-/// infinite norm gives 0, and one that is NaN gives NaN.
-/// Source: `clip_grad_norm_` of PyTorch, whose formula this is, for all norms.
+/// The small number avoids a division by zero, and keeps the clipped norm a little below the limit. An infinite norm
+/// gives 0, and NaN gives NaN. Source: the formula of `clip_grad_norm_` of PyTorch, for all norms.
 /// @pre   the limit is positive
 [[nodiscard]] CHUNKMEM_HOST_DEVICE constexpr float clip_factor(double norm, float limit) noexcept
 {
@@ -76,7 +75,7 @@ constexpr void check(const clipping& clip)
 
 namespace detail {
 
-/// What follows from the measure of all gradients.
+/// The results from the measure of all gradients.
 struct judged_gradients {
   double norm = 0.0;      ///< unscaled, before clipping
   float factor = 1.0F;    ///< multiplies each gradient: the clipping by norm, divided by the loss scale
@@ -90,7 +89,8 @@ struct judged_gradients {
   const double divisor = strict_fp::to_double(scale);
   judged_gradients it;
   it.norm = norm_of(all, clip.order);
-  if (it.norm == it.norm) it.norm = strict_fp::quotient(it.norm, divisor);  // NaN keeps its bits everywhere
+  if (it.norm == it.norm)
+    it.norm = strict_fp::quotient(it.norm, divisor);  // a NaN has the same bits on every processor
   const float clipped = strict_fp::is_less(0.0F, clip.norm) ? clip_factor(it.norm, clip.norm) : 1.0F;
   it.factor = clipped;
   if (!(bits_as<std::uint32_t>(clipped) > chunkmem::detail::infinity_bits))
@@ -102,16 +102,16 @@ struct judged_gradients {
 
 }  // namespace detail
 
-/// A larger learning rate may become infinite where an optimizer divides it, as Adam by 1 - beta1.
+/// A larger learning rate may become infinite where an optimizer divides it, such as Adam by 1 - beta1.
 inline constexpr float largest_learning_rate = 0x1p100F;
 
-/// An update can be made with it: from 0 to `largest_learning_rate`.
+/// The rate is valid: from 0 to `largest_learning_rate`.
 [[nodiscard]] constexpr bool is_learning_rate(float rate) noexcept
 {
   return rate >= 0.0F && rate <= largest_learning_rate;
 }
 
-/// @throws usage_error   no update can be made with it
+/// @throws usage_error   the rate is invalid
 inline void check_learning_rate(float rate)
 {
   if (is_learning_rate(rate)) [[likely]]
@@ -123,13 +123,13 @@ inline void check_learning_rate(float rate)
   throw usage_error{text << " (give a finite one, 0 or above)"};
 }
 
-/// Learning rates by group that survive a restart: `m.use(rates)` once, `{.group_rates = rates}` in each step.
+/// Learning rates by group that checkpoints save: `m.use(rates)` once, `{.group_rates = rates}` in each step.
 ///
-/// Good where a trainer changes its rates by what it sees, as on a plateau; not needed where each rate follows from the
+/// Good where rates depend on results, such as a reduction on a plateau; not needed where each rate follows from the
 /// number of the step, such as a warm-up. Checkpoints hold the rates as "learning rates".
 class learning_rates {
  public:
-  /// @throws usage_error   there is none, or a rate is no number, infinite or negative
+  /// @throws usage_error   no rates, or a rate is no number, infinite or negative
   explicit learning_rates(std::span<const float> by_group) : rates_(by_group.begin(), by_group.end())
   {
     expects(!rates_.empty(), "learning rates of no group: a step would take one rate for all (give each group one)");
@@ -153,7 +153,7 @@ class learning_rates {
   [[nodiscard]] float of(group_id group) const
   {
     expects(index_of(group) < rates_.size(),
-            "a learning rate was asked for of a group that was not declared with the rates");
+            "a learning rate was requested for a group that was not declared with the rates");
     return rates_[index_of(group)];
   }
   operator std::span<const float>() const noexcept { return rates_; }
@@ -167,7 +167,7 @@ class learning_rates {
   registration registered;
 
  private:
-  /// @throws config_error   a loaded rate is one that no step takes
+  /// @throws config_error   a loaded rate is invalid
   static void check(std::span<const std::byte> loaded)
   {
     for (std::size_t index = 0; index + sizeof(float) <= loaded.size(); index += sizeof(float)) {
@@ -184,14 +184,14 @@ class learning_rates {
 
 static_assert(registrable<learning_rates>);
 
-/// How a loss scale looks for the largest number that gradients bear. Powers of two cost no bit of a gradient.
+/// The search of a loss scale for the largest factor without overflow. Powers of two lose no bit of a gradient.
 ///
 ///     loss_scale scale = loss_scale::dynamic({.initial = 1'024.0F, .window = 500});
 struct loss_scale_options {
   float initial = 65536.0F;
   std::uint32_t window = 2000;  ///< updates in a row before it grows
   float growth = 2.0F;          ///< factor, above 1
-  float backoff = 0.5F;         ///< factor after a step that was skipped, below 1
+  float backoff = 0.5F;         ///< factor after a skipped step, below 1
   float smallest = 1.0F;        ///< never less; at least 2^-126, whose reciprocal is finite
   float largest = 16777216.0F;  ///< never more
   /// steps that may be skipped in a row at the smallest scale, before the next one is an error; 0: any number
@@ -200,16 +200,15 @@ struct loss_scale_options {
   std::string_view name = "loss scale";
 };
 
-/// What the trainer multiplies the loss with, so that small gradients do not vanish in fp16; a step divides it out.
+/// The factor of the loss, so that small gradients do not underflow in fp16; a step divides gradients by it.
 ///
-/// A fixed one stays. A dynamic one backs off after a step whose gradients were not finite, and grows after many that
-/// were: so it stays just below what overflows. Where it cannot back off further and steps are skipped all the same,
-/// the step behind `most_skips` of them is an error, as in fairseq and DeepSpeed. bf16 has the range of single
-/// precision and needs none. A manager is given it by `m.use(scale)`: checkpoints hold it then, by its name. It stays
-/// where it is from there on.
+/// A fixed scale stays. A dynamic scale backs off after a step with non-finite gradients, and grows after many finite
+/// ones: so it stays just below overflow. Where it cannot back off further and steps are still skipped, the step after
+/// `most_skips` skips is an error, as in fairseq and DeepSpeed. bf16 has the range of single precision and needs no
+/// scale. `m.use(scale)` registers it: checkpoints then hold it by its name, and it must not move.
 ///
-/// Batches of a pipeline that overlap have scales of their own, by turns: the first gradients of a batch then come
-/// before the update of the batch ahead. With n sets of gradients, batch b takes scale b % n.
+/// Overlapping batches of a pipeline have separate scales, in turn: the first gradients of a batch then come before the
+/// update of the batch ahead. With n sets of gradients, batch b takes scale b % n.
 ///
 /// Source: Micikevicius et al. 2018 (arXiv 1710.03740), with the defaults of PyTorch's GradScaler.
 class loss_scale {
@@ -228,7 +227,7 @@ class loss_scale {
     expect_scale(options.largest, "a largest loss scale");
     expects(options.smallest <= options.initial && options.initial <= options.largest,
             "an initial loss scale that does not lie between the smallest and the largest one");
-    expects(options.window > 0, "a loss scale that grows after 0 updates (ask for at least 1)");
+    expects(options.window > 0, "a loss scale that grows after 0 updates (give a window of at least 1)");
     expects(options.growth > 1.0F && options.growth <= highest,
             "a growth of the loss scale that is not above 1 and finite");
     expects(options.backoff > 0.0F && options.backoff < 1.0F,
@@ -245,9 +244,8 @@ class loss_scale {
   /// Updates since the scale changed or a step was skipped.
   [[nodiscard]] std::uint32_t updates_in_a_row() const noexcept { return state_.in_a_row; }
 
-  /// Whether a step may be taken with it. @throws usage_error   its reciprocal is not finite, or the last `most_skips`
-  ///   steps were all skipped at the smallest scale. That is said once. Then they are counted anew, as behind a load of
-  ///   other bytes
+  /// Checks that a step may use the scale. @throws usage_error   its reciprocal is not finite, or the last `most_skips`
+  /// steps were all skipped at the smallest scale. This is thrown once; then skips are counted from 0, as after a load
   void check_usable()
   {
     expect_scale(state_.scale, "a loss scale");
@@ -255,7 +253,7 @@ class loss_scale {
     error_text text;
     text << "chunkmem: the last " << std::exchange(hopeless_, 0) << " steps were skipped at the smallest loss scale, "
          << options_.smallest
-         << ": gradients are infinite or NaN whatever the scale (look for them in weights, data and the loss, and load "
+         << ": gradients are infinite or NaN at every scale (look for them in weights, data and the loss, and load "
             "a checkpoint from before";
     if (is_dynamic_) text << "; a lower smallest, or most_skips = 0, lets more steps be skipped";
     throw usage_error{text << ")"};
@@ -270,7 +268,7 @@ class loss_scale {
     state_.scale = std::min(state_.scale * options_.growth, options_.largest);
   }
 
-  /// They were not, and the step left the weights alone.
+  /// The gradients were not finite, and the step was skipped.
   void skipped() noexcept
   {
     hopeless_ = state_.scale <= options_.smallest ? hopeless() + 1 : 0;
@@ -280,10 +278,10 @@ class loss_scale {
     if (is_dynamic_) state_.scale = std::max(state_.scale * options_.backoff, options_.smallest);
   }
 
-  /// All that changes, to be saved and restored as it is; the options are not among it.
+  /// The changing state, to be saved and restored as bytes; without the options.
   [[nodiscard]] std::span<std::byte> bytes() noexcept { return std::as_writable_bytes(std::span{&state_, 1}); }
 
-  /// Bytes of a scale that a checkpoint had. @throws config_error   no step can be taken with it
+  /// Checks the bytes of a scale in a checkpoint. @throws config_error   the scale is invalid
   static void check(std::span<const std::byte> loaded)
   {
     state all{};
@@ -310,9 +308,9 @@ class loss_scale {
   {
     if (!is_scale(value))
       throw usage_error{error_text{} << "chunkmem: " << what << " of " << value << " (give one from " << lowest
-                                     << " to " << highest << ": gradients are multiplied with its reciprocal)"};
+                                     << " to " << highest << ": gradients are multiplied by its reciprocal)"};
   }
-  /// Steps in a row that were skipped at the smallest scale, of the state that is there.
+  /// Skipped steps in a row at the smallest scale, for the present state.
   [[nodiscard]] std::uint32_t hopeless() const noexcept
   {
     return counted_ == std::pair{state_.updates, state_.skips} ? hopeless_ : 0;
@@ -346,11 +344,11 @@ struct step_options {
   std::span<const float> group_rates{};  ///< learning rates by group instead; empty: one for all
   /// of the unscaled gradients: by the norm of all of them first, then value by value
   clipping clip{};
-  /// by which the loss was multiplied, given to use(); it is told whether the step was applied
+  /// factor of the loss, given to use(); the step counts its update or skip there
   optimizer::loss_scale* loss_scale = nullptr;
-  /// an infinity or NaN in any gradient leaves everything as it is; always so with a loss scale
+  /// an infinity or NaN in any gradient skips the update; always on with a loss scale
   bool skip_nonfinite = true;
-  std::uint64_t seed = 0;  ///< of stochastic rounding, where something is stored in 16 bits without a master
+  std::uint64_t seed = 0;  ///< of stochastic rounding: 16-bit weights without a master, and 16-bit lists
 };
 
 /// @throws usage_error   a learning rate that the step would use is no number, infinite or negative
@@ -360,16 +358,16 @@ inline void check_rates(const step_options& options)
   for (const float rate : options.group_rates) check_learning_rate(rate);
 }
 
-/// What a step did.
+/// The result of a step.
 enum class step_result : std::uint8_t { updated, skipped_nonfinite };
 
-/// What a step did, and the norm that its gradients had.
+/// The result of a step, and the norm of its gradients.
 ///
 ///     const step_outcome done = step(m, adam);
 ///     if (done == step_result::skipped_nonfinite) std::cerr << "a gradient was not finite\n";
 struct step_outcome {
   step_result result = step_result::updated;
-  double norm = 0.0;  ///< unscaled, before clipping, in the order of the clipping; 0 where nothing asked for it
+  double norm = 0.0;  ///< unscaled, before clipping, of the order of the clipping; 0 where no norm was needed
   constexpr operator step_result() const noexcept { return result; }
 };
 
@@ -377,7 +375,7 @@ namespace detail {
 
 /// The decision about one step.
 struct step_verdict {
-  double norm = 0.0;    ///< of all gradients, unscaled, before clipping; 0 where nothing asked for it
+  double norm = 0.0;    ///< of all gradients, unscaled, before clipping; 0 where no norm was needed
   float factor = 1.0F;  ///< multiplies each gradient
   step_decision decision = step_decision::update;
 };
@@ -389,7 +387,7 @@ struct step_verdict {
 ///     const step_verdict decided = rules.judge(all);
 class step_rules {
  public:
-  /// @param options   outlive this; the scale of the loss is read at each call
+  /// @param options   outlive this object; the loss scale is read at each call
   explicit step_rules(const step_options& options) noexcept : options_{options} {}
 
   /// The decision depends on all gradients.
@@ -403,7 +401,7 @@ class step_rules {
     return {found.norm, found.factor, may_skip() && !found.is_finite ? step_decision::skip : step_decision::update};
   }
 
-  /// As far as these gradients say, the step will neither be clipped nor skipped.
+  /// By these gradients, the step is neither clipped nor skipped.
   [[nodiscard]] bool is_usual(const gradient_measure& seen) const
   {
     const float_environment standard;
@@ -426,7 +424,7 @@ class step_rules {
   const step_options& options_;
 };
 
-/// A loss scale: what a step divides by, and what decides the next values.
+/// The settings of a loss scale: its value, and those that decide its next values.
 template <class Visit>
 void for_each_setting_of_scale(const loss_scale* scale, Visit& visit)
 {
@@ -445,8 +443,8 @@ void for_each_setting_of_scale(const loss_scale* scale, Visit& visit)
 
 }  // namespace detail
 
-/// Calls `visit(setting)` for all that decides what a step makes of gradients: its options, its loss scale, and the
-/// kernel with its lists. Ranks that train together have the same ones, in the same order.
+/// Calls `visit(setting)` for all settings of a step: its options, its loss scale, and the kernel with its lists. Ranks
+/// that train together have equal settings in the same order.
 template <optimizer_kernel Kernel, class Visit>
 void for_each_setting(const step_options& options, Kernel& kernel, Visit visit)
 {
@@ -465,7 +463,7 @@ void for_each_setting(const step_options& options, Kernel& kernel, Visit visit)
   if constexpr (names_settings<Kernel>) static_cast<const Kernel&>(kernel).for_each_setting(visit);
 }
 
-/// All of them as one word. O(settings), allocates nothing.
+/// All settings as one word. O(settings), allocates nothing.
 template <optimizer_kernel Kernel>
 [[nodiscard]] std::uint64_t settings_word(const step_options& options, Kernel& kernel)
 {

@@ -23,8 +23,8 @@ namespace optimizer {
 ///     step(m, adam, {.learning_rate = 1e-3F}, workers);
 ///
 /// Parts are taken one by one, so that a slow thread takes fewer. Every thread works under a float_environment. Threads
-/// without work look for more for some microseconds and then sleep. A `run` inside another one, or beside one that
-/// another thread began, takes all its parts on its own thread. So does a forked child, where the pool's threads do not
+/// without work look for more for some microseconds and then sleep. A `run` inside another one, or at the same time as
+/// another thread's, runs all its parts on its own thread. So does a forked child, where the pool's threads do not
 /// exist. Cost: about a microsecond for a run, tens where threads sleep; nothing is allocated after the constructor.
 ///
 /// @threads   any thread may call `run`; work that throws ends the program
@@ -32,11 +32,11 @@ class thread_pool {
  public:
   /// @param threads   that work at once, the caller among them; at least 1
   /// @throws usage_error    for 0 threads
-  /// @throws device_error   a thread cannot be started; those that were are gone again
+  /// @throws device_error   a thread cannot be started; started threads have ended
   explicit thread_pool(unsigned threads) : thread_pool{threads, &thread_pool::started} {}
 
-  /// The same with `start(function, argument)`, which makes a `std::thread`: for names, priorities, places of threads.
-  /// What it throws is thrown, after the threads that were started are gone again.
+  /// Starts threads by `start(function, argument)`, which makes a `std::thread`: for names, priorities and affinity.
+  /// Its exceptions pass through, after the started threads have ended.
   template <class Start>
   thread_pool(unsigned threads, Start&& start)
   {
@@ -56,7 +56,7 @@ class thread_pool {
 
   [[nodiscard]] unsigned threads() const noexcept { return static_cast<unsigned>(workers_->size()) + 1; }
 
-  /// Calls `work(part)` for each part below `parts`, in no certain order, and returns when all are over.
+  /// Calls `work(part)` for each part below `parts`, in any order, and returns when all have ended.
   template <class Work>
   void run(unsigned parts, Work&& work) noexcept
   {
@@ -91,7 +91,7 @@ class thread_pool {
   }
 
   static constexpr std::size_t line = 64;     // a cache line [B]
-  static constexpr unsigned patience = 1000;  // looks before a thread sleeps
+  static constexpr unsigned patience = 1000;  // polls before a thread sleeps
 
   static void pause() noexcept
   {
@@ -102,7 +102,7 @@ class thread_pool {
 #endif
   }
 
-  /// Returns when `value` is not `old` any more.
+  /// Returns when `value` is no longer `old`.
   static void wait_while(const std::atomic<std::uint32_t>& value, std::uint32_t old) noexcept
   {
     for (unsigned look = 0; look < patience; ++look) {
@@ -125,10 +125,10 @@ class thread_pool {
       wait_while(unfinished_, left);
   }
 
-  /// Takes parts of the run that is under way until none is left; there may be none from the first.
+  /// Takes parts of the present run until none is left; there may be none at all.
   ///
-  /// Whoever takes a part keeps the run from ending, and so the job from changing, until he reports it as finished. Who
-  /// comes late takes nothing, or a part of the run that is under way by then.
+  /// A thread with a part keeps the run from ending, and so the job from changing, until it reports the part as
+  /// finished. A late thread takes no part, or a part of the next run.
   void take_parts() noexcept
   {
     const float_environment standard;
@@ -163,12 +163,12 @@ class thread_pool {
     for (std::thread& worker : *workers_) worker.join();
   }
 
-  alignas(line) std::atomic<std::uint32_t> untaken_{0};     ///< parts that nobody has begun
+  alignas(line) std::atomic<std::uint32_t> untaken_{0};     ///< parts that are not taken yet
   alignas(line) std::atomic<std::uint32_t> unfinished_{0};  ///< parts whose end is not yet reported
-  alignas(line) std::atomic<std::uint32_t> runs_{0};        ///< changes when there is something to do
+  alignas(line) std::atomic<std::uint32_t> runs_{0};        ///< changes with each run
   std::atomic<bool> is_running_{false};
   std::atomic<bool> is_stopping_{false};
-  job job_;  ///< of the run under way; changes only while every part is finished
+  job job_;  ///< of the present run; changes only while every part is finished
   process_owned<std::vector<std::thread>> workers_;
 };
 

@@ -20,7 +20,7 @@ namespace chunkmem::inline v0 {
 
 namespace optimizer {
 
-/// The bytes of `loss_scale::bytes()`, as a device counts them on.
+/// The bytes of `loss_scale::bytes()`, which a device updates.
 struct loss_scale_state {
   std::uint64_t updates = 0;
   std::uint64_t skips = 0;
@@ -28,16 +28,16 @@ struct loss_scale_state {
   std::uint32_t in_a_row = 0;
 };
 
-/// How far the steps of a device are: lies in its memory, is written there, and is copied to the host when asked for.
+/// The progress of a device's steps: written in device memory, and copied to the host on request.
 ///
 ///     device_step_state state;
 ///     std::memcpy(&state, copied, sizeof state);
 struct device_step_state {
-  std::uint64_t number = 0;  ///< of the last whole update
+  std::uint64_t number = 0;  ///< of the last complete update
   loss_scale_state loss;     ///< counts with a loss scale and without
-  gradient_measure total;    ///< of the gradients of this step, where something asks for it
-  double norm = 0.0;         ///< of them, unscaled
-  float factor = 1.0F;       ///< by which they are multiplied
+  gradient_measure total;    ///< of the gradients of this step, where a measure is needed
+  double norm = 0.0;         ///< of the gradients, unscaled
+  float factor = 1.0F;       ///< of the gradients
   step_decision decision = step_decision::open;
 };
 
@@ -47,8 +47,8 @@ namespace detail {
 
 inline constexpr std::uint32_t row_length = 4;
 
-/// The elements of one call: neighbours, fewer at the end of a tensor. So a thread has 16 bytes of float32 at a time,
-/// and the threads of a warp are side by side.
+/// The elements of one call: contiguous, fewer at the end of a tensor. A thread has 16 bytes of float32 at a time, and
+/// the accesses of a warp are coalesced.
 struct row_place {
   [[nodiscard]] CHUNKMEM_HOST_DEVICE static constexpr std::uint64_t rows_of(std::uint64_t elements) noexcept
   {
@@ -66,8 +66,8 @@ struct row_place {
   std::uint32_t count;
 };
 
-/// Bits of elements as they are stored: a word for each, or two of 16 bits in a word where they are packed. What they
-/// mean is looked at later, so that no load waits for another.
+/// Bits of elements as they are stored: a word for each, or two of 16 bits in a word where they are packed. They are
+/// converted later, so that no load waits for another.
 struct raw_row {
   std::uint32_t word[row_length];
 };
@@ -110,7 +110,7 @@ template <std::size_t Count>
   copy_aligned<4 * Count>(to, &all);
 }
 
-/// @param is_wide   four neighbours that are all there, at a multiple of 16 bytes from an address that is one
+/// @param is_wide   four contiguous elements inside the tensor, at an address that is a multiple of 16
 [[nodiscard]] CHUNKMEM_HOST_DEVICE inline raw_row load_row(const std::byte* data, dtype type, row_place place,
                                                            bool is_wide) noexcept
 {
@@ -134,7 +134,7 @@ template <std::size_t Count>
   return raw;
 }
 
-/// The same numbers in single precision.
+/// The elements in single precision.
 /// @param is_packed   the row was loaded wide
 [[nodiscard]] CHUNKMEM_HOST_DEVICE inline row_floats widened(const raw_row& raw, dtype type, bool is_packed) noexcept
 {
@@ -152,7 +152,7 @@ template <std::size_t Count>
   return wide;
 }
 
-/// To nearest.
+/// Rounds to nearest.
 struct nearest_rounding {
   template <class Element>
   [[nodiscard]] CHUNKMEM_HOST_DEVICE Element rounded(float value, std::uint32_t) const noexcept
@@ -161,7 +161,7 @@ struct nearest_rounding {
   }
 };
 
-/// By random bits of the elements from `first` on. @tparam Source   of the bits: a rounding_source
+/// Rounds by random bits of the elements from `first` on. @tparam Source   of the bits: a rounding_source
 template <class Source>
 struct stochastic_rounding {
   template <class Element>
@@ -192,7 +192,7 @@ CHUNKMEM_HOST_DEVICE inline void store_halves(std::byte* data, row_place place, 
   }
 }
 
-/// Stores a row; `how` rounds what has 16 bits.
+/// Stores a row; `how` rounds 16-bit elements.
 template <class Rounding>
 CHUNKMEM_HOST_DEVICE inline void store_row(std::byte* data, dtype type, row_place place, bool is_wide,
                                            const row_floats& values, const Rounding& how) noexcept
@@ -210,7 +210,7 @@ CHUNKMEM_HOST_DEVICE inline void store_row(std::byte* data, dtype type, row_plac
 
 }  // namespace detail
 
-/// `parameter_bytes` in 88 bytes: what a kernel carries to a device. The pointers are the device's.
+/// `parameter_bytes` in 88 bytes, as a kernel argument. The pointers are device pointers.
 ///
 ///     const device_parameter it{.value = value, .gradient = gradient, .elements = elements};
 struct device_parameter {
@@ -220,11 +220,11 @@ struct device_parameter {
   std::byte* states[max_lists] = {};  ///< in the order of the kernel's lists, without the master
   std::uint64_t elements = 0;
   std::uint32_t tensor = 0;
-  std::uint32_t first_block = 0;  ///< of 4,096 elements of the tensor, that these begin with
+  std::uint32_t first_block = 0;  ///< number of the block of 4,096 elements at which these begin
   dtype value_type = dtype::float32;
   dtype gradient_type = dtype::float32;
   dtype state_types[max_lists] = {};
-  std::uint8_t state_lists[max_lists] = {};  ///< which list each is: a part of the keys of stochastic rounding
+  std::uint8_t state_lists[max_lists] = {};  ///< the number of each list: a part of the keys of stochastic rounding
   bool fresh_master = false;
   bool is_overwritten = false;  ///< the gradient has the bytes of the value, which a skipped step makes again
   bool is_aligned = false;      ///< all addresses are multiples of 16
@@ -233,7 +233,7 @@ struct device_parameter {
 static_assert(sizeof(device_parameter) == 88);
 
 /// @param is_overwritten   the gradient lies in the bytes of the value
-/// @pre   the bytes fit a kernel, as `update_parameter` wants it
+/// @pre   the bytes fit a kernel, as for `update_parameter`
 [[nodiscard]] inline device_parameter on_device(const parameter_bytes& all, bool is_overwritten) noexcept
 {
   device_parameter it;
@@ -265,7 +265,7 @@ static_assert(sizeof(device_parameter) == 88);
 
 namespace detail {
 
-/// The update of one parameter, with all that its rows share: what one thread works with.
+/// The update of one parameter in one thread, with the numbers that its rows share.
 template <class Work, class Factors>
 class prepared_update {
  public:
@@ -313,7 +313,7 @@ class prepared_update {
       store_random(it_.value, it_.value_type, value_stream, place, is_wide, parameter);
   }
 
-  /// What a skipped step does all the same: a master is not fresh afterwards, and a weight is not a gradient.
+  /// The part of a skipped step that always runs: makes a fresh master, and a value that its gradient overwrote.
   CHUNKMEM_HOST_DEVICE void leave(row_place place, bool is_wide) const noexcept
   {
     if (it_.fresh_master) {
@@ -366,14 +366,14 @@ class prepared_update {
 
 }  // namespace detail
 
-/// The update of one parameter on a device: the bits of `update_parameter`, decided by what lies in device memory.
+/// The update of one parameter on a device: the bits of `update_parameter`, by the decision in device memory.
 ///
 /// Where the state says "skip", a fresh master is made and an overwritten value is made again; nothing else changes.
 ///
 ///     launcher(memory, agent::compute, update_kernel<Work, Factors>{parameter, state, factors, seed, limit});
 ///
-/// Cost: the traffic of `update_parameter`; four elements at a time where all addresses are multiples of 16, else
-/// element by element, neighbours by neighbouring threads. Keys of random bits are made for each four elements.
+/// Cost: the traffic of `update_parameter`; four elements at a time where all addresses are multiples of 16, else one
+/// element at a time, with coalesced accesses. Random bits have one key for each four elements.
 ///
 /// @tparam Work   arithmetic of one element, made from the factors
 template <class Work, class Factors>
@@ -391,7 +391,7 @@ class update_kernel {
     return detail::row_place::rows_of(parameter_.elements);
   }
 
-  /// To be used while this kernel lives.
+  /// Valid while this kernel lives.
   [[nodiscard]] CHUNKMEM_HOST_DEVICE auto prepared() const noexcept
   {
     return detail::prepared_update<Work, Factors>{parameter_, *state_, *factors_, seed_, limit_};
@@ -405,12 +405,12 @@ class update_kernel {
   float limit_;
 };
 
-/// Elements in another type: between float32, bfloat16 and float16, to nearest, or by the random bits of a key.
+/// Converts elements between float32, bfloat16 and float16, to nearest or by the random bits of a key.
 ///
 ///     loop_launcher::run(cast_kernel{{master, dtype::float32}, {weight, dtype::bfloat16}, elements});
 ///
 /// The bits of `to_float`, `round_to` and `round_stochastic`; from float32 to float32 it copies. Good for masters from
-/// weights and weights from masters. The two may be the same bytes where their types have the same size.
+/// weights and weights from masters. Source and target may be the same bytes where their types have the same size.
 class cast_kernel {
  public:
   struct run_of_elements {
@@ -443,7 +443,7 @@ class cast_kernel {
     return detail::row_place::rows_of(elements_);
   }
 
-  /// To be used while this kernel lives.
+  /// Valid while this kernel lives.
   [[nodiscard]] CHUNKMEM_HOST_DEVICE const cast_kernel& prepared() const noexcept { return *this; }
   CHUNKMEM_HOST_DEVICE void operator()(std::uint64_t index) const noexcept
   {

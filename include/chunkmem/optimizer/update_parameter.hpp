@@ -20,7 +20,7 @@ namespace chunkmem::inline v0 {
 
 namespace detail {
 
-/// Bytes of the second cache of a core, as the system says, read once; 1 MiB where it does not say.
+/// Bytes of the L2 cache of a core, as the system reports, read once; 1 MiB where it does not report.
 ///
 ///     const std::uint64_t elements = second_cache_bytes() / bytes_of_element;  // of a part of a pass
 [[nodiscard]] inline std::uint64_t second_cache_bytes() noexcept
@@ -42,7 +42,7 @@ namespace optimizer {
 ///
 ///     all.lists[0] = list_bytes{.data = momentum, .type = dtype::bfloat16};
 struct list_bytes {
-  std::byte* data = nullptr;  ///< a master may have none: the parameter is float32, or lives without
+  std::byte* data = nullptr;  ///< null for the master of a parameter without one
   dtype type = dtype::float32;
   list_use use = list_use::state;
 };
@@ -55,25 +55,25 @@ struct list_bytes {
 ///     all.lists[0] = {reinterpret_cast<std::byte*>(momentum)};
 ///     all.list_count = 1;
 struct parameter_bytes {
-  std::byte* value = nullptr;  ///< written; read only where there is no master, or a fresh one
+  std::byte* value = nullptr;  ///< written; read only without a master, or with a fresh one
   dtype value_type = dtype::float32;
   const std::byte* gradient = nullptr;
-  dtype gradient_type = dtype::float32;  ///< of the value, or float32
+  dtype gradient_type = dtype::float32;  ///< type of the value, or float32
   list_bytes lists[max_lists] = {};      ///< in the order of the kernel's lists()
   std::size_t list_count = 0;
-  bool fresh_master = false;  ///< it is made from the value first
+  bool fresh_master = false;  ///< the master is made from the value first
   std::uint64_t elements = 0;
-  std::uint32_t tensor = 0;  ///< names the parameter to stochastic rounding
-  std::uint64_t first = 0;   ///< element of it that these begin with, a multiple of 4,096: for stochastic rounding too
+  std::uint32_t tensor = 0;  ///< number of the parameter, for stochastic rounding
+  std::uint64_t first = 0;   ///< index of the first of these elements, a multiple of 4,096; for stochastic rounding
 
-  /// Null where it has none.
+  /// The master, or null.
   [[nodiscard]] std::byte* master() const noexcept
   {
     for (std::size_t index = 0; index < list_count; ++index)
       if (lists[index].use == list_use::master) return lists[index].data;
     return nullptr;
   }
-  /// A run of its elements by itself, as elements of a tensor from `origin` on.
+  /// A run of these elements, as elements of the tensor `of` from `origin` on.
   [[nodiscard]] parameter_bytes run(std::uint64_t begin, std::uint64_t count, std::uint32_t of,
                                     std::uint64_t origin) const noexcept
   {
@@ -91,11 +91,11 @@ struct parameter_bytes {
 
 namespace detail {
 
-inline constexpr std::size_t update_block = 512;      ///< elements that stay in the first cache during their update
+inline constexpr std::size_t update_block = 512;      ///< elements that stay in the L1 cache during their update
 inline constexpr std::size_t update_grain = 4096;     ///< every part begins at a multiple of it
 inline constexpr std::uint64_t update_alone = 32768;  ///< smaller parameters stay on the calling thread
 
-/// Which set a kernel was told to use; a kernel that does not say gets the best for what is around it.
+/// The instruction set of a kernel that chooses one; else the best set.
 template <class Kernel>
 [[nodiscard]] instruction_set instructions_of(const Kernel& kernel) noexcept
 {
@@ -122,7 +122,7 @@ class fused_update {
   {
   }
 
-  /// Elements [first, last). Not inlined: what it computes with comes from memory, inside the environment.
+  /// Elements [first, last). Not inlined: its operands come from memory, inside the environment.
   [[gnu::noinline]] void run(std::uint64_t first, std::uint64_t last) const noexcept
   {
     const float_environment fixed;
@@ -166,7 +166,7 @@ class fused_update {
     return all;
   }
 
-  /// Single-precision copies of one block, where what is stored is not that.
+  /// Single-precision copies of one block, for streams of other types.
   struct buffers {
     alignas(64) float gradient[update_block];
     alignas(64) float parameter[update_block];
@@ -174,7 +174,7 @@ class fused_update {
     alignas(64) std::uint16_t random[update_block];
   };
 
-  /// The kernel's update; what is the same for all blocks may be worked out once.
+  /// The kernel's update; numbers that all blocks share may be computed once.
   [[nodiscard]] auto prepared() const noexcept
   {
     if constexpr (prepares_updates<Kernel> && uses_callers_environment<Kernel>)
@@ -209,7 +209,7 @@ class fused_update {
     store_value(first, count, spans.parameter.data(), scratch.random);
   }
 
-  /// The gradient as the kernel sees it.
+  /// The gradient as the kernel gets it.
   [[nodiscard]] const float* gradient(std::uint64_t first, std::size_t count, float* scratch) const noexcept
   {
     if constexpr (uses_callers_environment<Kernel>) {
@@ -221,7 +221,7 @@ class fused_update {
     }
     return scratch;
   }
-  // What runs by the caller's rules is not inlined: no arithmetic moves in or out.
+  // Code in the caller's environment is not inlined: no arithmetic moves in or out.
   template <class Update>
   [[gnu::noinline]] void update_as_caller(const Update& update, const update_spans& spans) const noexcept
   {
@@ -248,7 +248,7 @@ class fused_update {
     }
   }
 
-  /// Where the parameter stands in single precision.
+  /// The parameter in single precision.
   [[nodiscard]] float* parameter(std::uint64_t first, std::size_t count, float* scratch) const noexcept
   {
     if (master_ == nullptr) return widened(bytes_.value, bytes_.value_type, first, count, scratch);
@@ -337,11 +337,11 @@ void check(const Kernel& kernel, const parameter_bytes& bytes)
   expects(masters == 0 || (masters == 1 && is_16_bit(bytes.value_type)),
           "an update with a master of a parameter that is float32, or with two");
   expects(bytes.elements == 0 || bytes.value != bytes.gradient || (masters == 1 && !bytes.fresh_master),
-          "an update of a parameter that its gradient has overwritten, without a master");
+          "an update of a parameter whose gradient has overwritten it, without a master");
 }
 
-/// Elements that a thread takes at a time, a multiple of the grain. Their bytes fit the second cache: a thread that is
-/// slow keeps the others waiting for the time of one part. Each thread gets some.
+/// Elements that a thread takes at a time, a multiple of the grain. Their bytes fit the L2 cache: a slow thread delays
+/// the others by the time of one part. Each thread gets some.
 [[nodiscard]] inline std::uint64_t elements_of_part(const parameter_bytes& bytes, std::uint64_t threads) noexcept
 {
   std::uint64_t width = size_of(bytes.value_type) + size_of(bytes.gradient_type);
@@ -356,18 +356,17 @@ void check(const Kernel& kernel, const parameter_bytes& bytes)
 
 /// Updates one parameter in one pass over its bytes: gradient, states, value.
 ///
-/// Gradients are widened, flushed, multiplied by `factor` and cut to `limit`; then the kernel works in single
+/// Gradients are widened, flushed, multiplied by `factor` and clamped to `limit`; then the kernel works in single
 /// precision; then the value is rounded to nearest from its master. A 16-bit value without a master and 16-bit lists
 /// are rounded stochastically, by bits that depend on the seed, the step, the tensor, the list and the element alone.
-/// All of it under the default floating-point environment, on every thread: the caller's flags change nothing, unless
-/// the kernel asks for them by `uses_callers_environment`. The bits do not depend on the executor, the parts or the
-/// instruction set.
-/// Cost: with Adam and float32 states 28 B of memory traffic for each element; no allocation. Kernels that work in
-/// vectors, as ours do, keep what they load in registers until it is stored. Others work block by block, on 13 KiB of
+/// All of it runs in the default floating-point environment, on every thread: the caller's flags have no effect, unless
+/// the kernel has `uses_callers_environment`. The bits do not depend on the executor, the parts or the instruction set.
+/// Cost: with Adam and float32 states 28 B of memory traffic for each element; no allocation. Kernels in lanes, such as
+/// Adam and SGD, keep loaded elements in registers until they are stored. Others work block by block, on 13 KiB of
 /// stack.
 ///
 /// @param seed   of the stochastic rounding
-/// @param callers   the environment of a kernel that asks for its caller's
+/// @param callers   the environment of a kernel with `uses_callers_environment`
 /// @throws usage_error   the bytes do not fit the kernel; nothing was changed
 template <optimizer_kernel Kernel, executor Executor>
 void update_parameter(const Kernel& kernel, const parameter_bytes& bytes, const gradient_transform& transform,

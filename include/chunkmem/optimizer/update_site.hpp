@@ -52,7 +52,8 @@ template <real_element Element, executor Executor>
 
 }  // namespace detail
 
-/// Norms of one gradient, block by block on all workers; block sums are added in order, so bits do not depend on them.
+/// Norms of one gradient, block by block on all workers; block sums are added in order, so bits do not depend on the
+/// workers.
 ///
 /// @param type   float32, bfloat16 or float16
 /// Cost: one pass over the gradient; 40 KiB of stack, no allocation.
@@ -71,13 +72,14 @@ template <executor Executor>
 
 namespace detail {
 
-/// What all elements of one parameter share in one update.
+/// The settings that all elements of one parameter share in one update.
 struct update_request {
   gradient_transform transform{};
   step_settings settings{};
-  std::uint64_t seed = 0;                    ///< of stochastic rounding
-  float_environment::settings callers = {};  ///< of the thread that took the step, for kernels that ask for them
-  const missed_updates* missed = nullptr;    ///< by all parameters, before this step; none where a device counts them
+  std::uint64_t seed = 0;  ///< of stochastic rounding
+  float_environment::settings callers =
+      {};  ///< of the thread that took the step, for kernels with `uses_callers_environment`
+  const missed_updates* missed = nullptr;  ///< of all parameters, before this step; null where a device counts them
 
   /// The settings for one parameter. @param tensor   its number
   [[nodiscard]] step_settings settings_of(std::uint32_t tensor) const noexcept
@@ -89,29 +91,29 @@ struct update_request {
 };
 
 /// Where the arithmetic of a step runs: on the calling thread, in virtual time without bytes, or on the device (see
-/// device_optimizer). The concept asks for three calls and three constants:
+/// device_optimizer). The concept requires three calls and three constants:
 ///
 /// - `begin()` comes before the first access of a step.
-/// - `overwrites(parameter)`: an update from its master writes every element of the value.
+/// - `overwrites(parameter)`: an update by its master writes every element of the value.
 /// - `end(decision, options)` comes after the last parameter of a step that is no rehearsal.
-/// - `has_bytes`: an update has bytes to work with.
-/// - `host_reaches`: the calling thread may read and write them.
+/// - `has_bytes`: updates have bytes.
+/// - `host_reaches`: the calling thread can read and write these bytes.
 /// - `counts_in_kernel`: `kernel.progress.number` counts the updates; otherwise the site counts them.
 ///
-/// A `step_driver` also makes these calls, whose arguments no concept can name:
+/// A `step_driver` also makes these calls, whose argument types a concept cannot name:
 ///
 /// - `at_place(planned, work)` calls `work(place)` with the place to pin at: a `memory_location` or an `agent`.
-/// - `decide(driver)` brings the decision about and ends with `driver.take(verdict)`.
+/// - `decide(driver)` decides and ends with `driver.take(verdict)`.
 /// - `measure(kernel, gradient, type, elements, place)` returns the measure of one gradient.
 /// - `update(kernel, bytes, request, place)` updates one parameter.
 /// - `remake(bytes, place)` makes a value from its master without an update. A share is a parameter that is updated in
 ///   part: its gradient may have taken the bytes of the other part.
 /// - `tensors(own)` gives the number of tensors whose updates are counted, where the manager of this rank has `own`.
 /// - `for_each_missing(driver, visit)` calls `visit(number)` for each tensor that the step does not update, in the
-///   numbers that `bytes` has at an update. It is called when all gradients are there.
+///   numbers that `bytes` has at an update. It is called when all gradients are complete.
 ///
-/// Where the calling thread decides, it calls `await_measures()` before: it returns when the measures of all gradients
-/// are known.
+/// Where the calling thread decides, it first calls `await_measures()`, which returns when the measures of all
+/// gradients are known.
 template <class Site>
 concept update_site =
     requires(Site site, tensor_handle parameter, step_decision decision, const step_options& options) {
@@ -153,7 +155,7 @@ struct decided_by_caller {
   }
   static void await_measures() noexcept {}
   [[nodiscard]] static constexpr bool overwrites(tensor_handle) noexcept { return true; }
-  /// Tells the loss scale whether the step was applied.
+  /// Updates the loss scale after an update or a skip.
   static void end(step_decision decision, const step_options& options)
   {
     if (options.loss_scale == nullptr) return;
@@ -168,7 +170,7 @@ class calling_thread_site : public decided_by_caller {
   static constexpr bool has_bytes = true;
   static constexpr bool host_reaches = true;
 
-  /// @param workers   outlive this
+  /// @param workers   outlive this object
   template <class Backend>
   calling_thread_site(Backend&, Executor& workers) noexcept : workers_{workers}
   {
@@ -197,20 +199,20 @@ class calling_thread_site : public decided_by_caller {
   Executor& workers_;
 };
 
-/// A backend without bytes: the time that a `timed_kernel` asks for passes, on the calling thread or on the device.
+/// For a backend without bytes: the time of a `timed_kernel` passes, on the calling thread or on the device.
 template <class Backend>
 class virtual_time_site : public decided_by_caller {
  public:
   static constexpr bool has_bytes = false;
   static constexpr bool host_reaches = false;
 
-  /// @param backend   outlives this
+  /// @param backend   outlives this object
   template <class Executor>
   virtual_time_site(Backend& backend, Executor&) noexcept : backend_{backend}
   {
   }
 
-  /// Nothing is read here, so the device itself works where the parameter is planned to be updated there.
+  /// No byte is read here, so the device itself updates where the plan has the update there.
   template <class Work>
   void at_place(memory_location planned, Work work) const
   {
@@ -242,7 +244,7 @@ class virtual_time_site : public decided_by_caller {
   Backend& backend_;
 };
 
-/// The site of the steps that the calling thread decides over a manager: where its executor says, or on that thread.
+/// The site of steps that the calling thread decides: the site of the executor, or the calling thread.
 template <class Manager, class Executor>
 struct site_of_caller {
   using backend_type = std::remove_reference_t<decltype(std::declval<Manager&>().backend())>;
@@ -253,8 +255,8 @@ template <class Manager, class Executor>
   requires requires { typename Executor::update_site; }
 struct site_of_caller<Manager, Executor> {
   static_assert(!std::is_const_v<Executor>,
-                "chunkmem: a step was given device_updates that are const (they hold the "
-                "memory of the step: pass them as they are)");
+                "chunkmem: a step was given const device_updates (they hold the "
+                "memory of the step: pass them without const)");
   using type = typename Executor::update_site;
 };
 template <class Manager, class Executor>

@@ -13,8 +13,8 @@
 #include <cstddef>
 
 // The arithmetic of version 1 of the numerics, for trainings that began with it: with this header,
-// basic_adam<numerics::version_1> and basic_sgd<numerics::version_1> are whole. The next version of the library removes
-// this header.
+// basic_adam<numerics::version_1> and basic_sgd<numerics::version_1> are complete. The next version of the library
+// removes this header.
 
 namespace chunkmem::inline v0 {
 
@@ -67,7 +67,7 @@ struct adam_factors {
     parameter = settled(strict_fp::fused(negative_rate, direction, kept));                                           \
   }
 
-/// One element.
+/// The arithmetic for one element.
 template <bool Coupled>
 struct adam_work : adam_factors {
   using real = float;
@@ -88,7 +88,7 @@ struct adam_work : adam_factors {
   }
 };
 
-/// As many elements as a vector has.
+/// The arithmetic for the elements of a vector.
 template <class Real>
 struct adam_in_lanes {
   using real = Real;
@@ -176,7 +176,7 @@ struct plain_sgd_work : sgd_factors {
   }
 };
 
-/// One element.
+/// The arithmetic for one element.
 template <bool Nesterov>
 struct momentum_sgd_work : sgd_factors {
   using real = float;
@@ -193,7 +193,7 @@ struct momentum_sgd_work : sgd_factors {
   }
 };
 
-/// As many elements as a vector has.
+/// The arithmetic for the elements of a vector.
 template <std::size_t States, class Real>
 struct sgd_in_lanes {
   using real = Real;

@@ -16,10 +16,10 @@ namespace chunkmem::inline v0 {
 
 namespace ownership {
 
-/// Which ranks work together: all, those of one node, or those in the same place of every node.
+/// The ranks of a collective: all, those of one node, or those with the same local rank on every node.
 enum class process_group : std::uint8_t { all, node, across };
 
-/// The ranks that train together; those of a node are numbered one after the other.
+/// The ranks that train together; ranks of a node have consecutive numbers.
 ///
 ///     const rank_world world{.ranks = 16, .of_node = 8};
 ///     world.check();
@@ -37,7 +37,7 @@ struct rank_world {
                                     << " of each node (give one or more of both, and full nodes)"};
   }
   [[nodiscard]] constexpr std::uint32_t nodes() const noexcept { return ranks / of_node; }
-  /// How many ranks a process group has, and which of them a rank is.
+  /// The number of ranks in a process group, and the index of a rank in it.
   [[nodiscard]] constexpr std::uint32_t size_of(process_group group) const noexcept
   {
     return group == process_group::all ? ranks : group == process_group::node ? of_node : nodes();
@@ -49,13 +49,13 @@ struct rank_world {
   }
 };
 
-/// One operation that a rank takes part in. Numbers only.
+/// One collective operation of a rank. Plain numbers.
 ///
 ///     for (const collective_step& it : sharded{}.fetch(chunk, rank_id{0}, world)) std::cout << it.begin << '\n';
 ///
 /// Its run begins `begin` bytes into chunk `first`. In a run of several chunks, each chunk but the last takes a share:
-/// its size rounded up to `tensor_alignment`. `send` and `receive` bring a sum together: every other rank sends its
-/// share to the root, and the root receives the shares in order of ranks.
+/// its size rounded up to `tensor_alignment`. `send` and `receive` gather a sum at the root: every other rank sends its
+/// share to the root, which receives the shares in order of ranks.
 struct collective_step {
   collective::operation what = collective::operation::all_gather;
   process_group among = process_group::all;
@@ -63,7 +63,7 @@ struct collective_step {
   std::uint32_t chunks = 1;
   std::uint64_t begin = 0;   ///< [bytes]
   collective::shares parts;  ///< of the run, over the ranks of the process group
-  std::uint32_t root = 0;    ///< of the process group: the source of a broadcast, and the rank that collects a sum
+  std::uint32_t root = 0;    ///< of the process group: the source of a broadcast, or the rank that gathers a sum
 
   [[nodiscard]] constexpr bool operator==(const collective_step&) const noexcept = default;
 
@@ -95,7 +95,7 @@ struct collective_steps {
   [[nodiscard]] constexpr const collective_step* begin() const noexcept { return items.data(); }
   [[nodiscard]] constexpr const collective_step* end() const noexcept { return items.data() + count; }
 
-  /// Of all steps. @throws size_overflow   the bytes need more than 64 bits
+  /// The traffic of all steps. @throws size_overflow   the bytes need more than 64 bits
   [[nodiscard]] constexpr collective::ring_traffic traffic(rank_id rank, const rank_world& world) const
   {
     bytes sent;
@@ -109,7 +109,7 @@ struct collective_steps {
   }
 };
 
-/// A chunk as an ownership sees it.
+/// The input of an ownership policy: a chunk.
 ///
 ///     const owned_chunk first{.id = chunk_id{0}, .size = 4_MiB, .chunks = 12};
 struct owned_chunk {
@@ -120,7 +120,7 @@ struct owned_chunk {
   [[nodiscard]] constexpr bool operator==(const owned_chunk&) const noexcept = default;
 };
 
-/// Bytes of a chunk.
+/// A range of bytes of a chunk.
 ///
 ///     const owned_range mine = sharded{}.owned(chunk, rank_id{0}, world);
 struct owned_range {
@@ -132,7 +132,8 @@ struct owned_range {
 
 }  // namespace ownership
 
-/// Says which bytes of a chunk a rank owns. The rank keeps these bytes between uses, and has their optimizer states.
+/// Gives the bytes of a chunk that a rank owns. The rank keeps these bytes between uses, and has their optimizer
+/// states.
 template <class Policy>
 concept owns_ranges = requires(const Policy& policy, const ownership::owned_chunk& chunk, rank_id rank,
                                const ownership::rank_world& world) {
@@ -141,7 +142,7 @@ concept owns_ranges = requires(const Policy& policy, const ownership::owned_chun
   } -> std::same_as<ownership::owned_range>;
 };
 
-/// Says how ranks make one chunk whole, and how they sum their bytes.
+/// Gives the operations by which ranks gather one chunk and sum their bytes.
 template <class Policy>
 concept names_steps = requires(const Policy& policy, const ownership::owned_chunk& chunk, rank_id rank,
                                const ownership::rank_world& world) {
@@ -165,10 +166,10 @@ concept names_steps = requires(const Policy& policy, const ownership::owned_chun
 ///    has the whole run. `room` bytes are enough for the run.
 /// 3. `reduction`: before the steps, each rank has bytes of its own for the whole run. After the steps, each rank has
 ///    the sum over all ranks, each rank once, in its owned bytes. Other bytes of the room are unspecified.
-/// 4. Ranks of one process group name the same step. For a sum that comes together, the root says `receive` and the
-///    others `send`.
+/// 4. Ranks of one process group return the same step. For a sum at a root, the root returns `receive` and the others
+///    `send`.
 /// 5. A run is the same for each of its chunks. So it is fetched and reduced once for all of them.
-/// 6. Answers depend on the arguments alone, and nothing is allocated.
+/// 6. Results depend on the arguments alone, and no call allocates.
 /// @throws size_overflow   from all of them: the run needs more than 64 bits
 template <class Policy>
 concept ownership_policy = names_itself<Policy> && std::same_as<typename Policy::policy_kind, ownership_kind> &&

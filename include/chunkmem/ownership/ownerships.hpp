@@ -17,13 +17,13 @@ namespace chunkmem::inline v0 {
 
 namespace ownership {
 
-/// Each chunk is divided over all ranks: one all_gather makes it whole, one reduce_scatter makes its sum.
+/// Each chunk is divided over all ranks: one all_gather gathers it, one reduce_scatter sums it.
 ///
-/// The default. Every link of every rank carries its part of every chunk, and room for one whole chunk is enough. The
+/// The default. All links of all ranks carry traffic for every chunk, and room for one whole chunk is enough. The
 /// number of ranks need not divide a chunk: the last share is shorter, and later ranks own none. Poor where chunks are
-/// so small, or ranks so many, that starts cost more than bytes: the ring has a step for each rank. Source: ZeRO-3 with
-/// bandwidth-centric partitions (Rajbhandari et al. 2021, arXiv 2104.07857); Gemini and Elixir shard chunks so. Bytes
-/// that each rank receives for a chunk of n: n (W-1)/W to fetch, the same to reduce. Cost: O(1).
+/// so small, or ranks so many, that latency dominates: the ring has a step for each rank. Source: ZeRO-3 with
+/// bandwidth-centric partitions (Rajbhandari et al. 2021, arXiv 2104.07857); Gemini and Elixir shard chunks likewise.
+/// Bytes that each rank receives for a chunk of n: n (W-1)/W to fetch, the same to reduce. Cost: O(1).
 ///
 /// Use: an argument of a sharded_model, and the default.
 ///
@@ -59,12 +59,12 @@ static_assert(ownership_policy<sharded>);
 
 /// Each chunk is divided over the ranks of a node, and every node has a copy of the chunk.
 ///
-/// Fetches stay inside a node. Only sums cross the network: the ranks in one place of every node all_reduce their owned
+/// Fetches stay inside a node. Only sums cross the network: the ranks with the same local rank all_reduce their owned
 /// bytes. Good when a node's memory holds a whole copy, and the network is much slower than the links of a node. Poor
-/// where memory decides, for N nodes hold N copies and update each. Sums are made in order inside a node, then in order
-/// of nodes. This is another grouping than over all ranks, so the bits are others. Source: hybrid sharding of FSDP
-/// (Zhao et al. 2023, arXiv 2304.11277). Bytes that each of d ranks of a node receives for a chunk of n: n (d-1)/d to
-/// fetch; the same and 2 (n/d) (N-1)/N across nodes to reduce. Cost: O(1).
+/// where memory is short, since N nodes hold and update N copies. Sums are made in order inside a node, then in order
+/// of nodes. The grouping differs from a sum over all ranks, and so do the bits. Source: hybrid sharding of FSDP (Zhao
+/// et al. 2023, arXiv 2304.11277). Bytes that each of d ranks of a node receives for a chunk of n: n (d-1)/d to fetch;
+/// the same and 2 (n/d) (N-1)/N across nodes to reduce. Cost: O(1).
 ///
 /// Use, with sharding::process_groups in place of a communicator:
 ///
@@ -116,12 +116,11 @@ static_assert(ownership_policy<hierarchical>);
 /// Each chunk has one owner: chunk c belongs to rank c mod W, and W chunks in a row are a group.
 ///
 /// Good as PatrickStar's baseline, and where a chunk's states must not be divided. Poorer than `sharded` in memory (one
-/// chunk needs the room of W) or in time (one owner's link feeds all). A member that the last group lacks
-/// (PatrickStar's dummy) is an empty share here. It takes no memory and no bytes, but time: the ring has as many steps.
-/// Source: PatrickStar (Fang et al. 2021, arXiv 2108.05818) with its memory-saving communication; a sum that comes
-/// together at one rank is a reduce_scatter and then a gather (Thakur, Rabenseifner, Gropp 2005). Bytes that all W
-/// ranks receive for a chunk of n: (W-1) n to fetch; the same to reduce with its group, and alone n (W-1)/W more. Cost:
-/// O(1).
+/// chunk needs the room of W) or in time (one owner's link serves all ranks). A member that the last group lacks
+/// (PatrickStar's dummy) is an empty share here. It takes no memory and no bytes, but time: the number of ring steps is
+/// the same. Source: PatrickStar (Fang et al. 2021, arXiv 2108.05818) with its memory-saving communication; a sum at
+/// one rank is a reduce_scatter and then a gather (Thakur, Rabenseifner, Gropp 2005). Bytes that all W ranks receive
+/// for a chunk of n: (W-1) n to fetch; the same to reduce with its group, and alone n (W-1)/W more. Cost: O(1).
 ///
 /// Use, as an argument of a sharded_model:
 ///
@@ -132,7 +131,7 @@ struct whole {
 
   enum class run : std::uint8_t {
     group,  ///< all_gather and reduce_scatter of W chunks at a time
-    alone,  ///< memory-saving: broadcast by the owner, and a sum that comes together there
+    alone,  ///< memory-saving: a broadcast by the owner, and a sum at the owner
   };
   run fetched = run::group;
 

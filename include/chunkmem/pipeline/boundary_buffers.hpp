@@ -29,12 +29,12 @@ enum class boundary_kind : std::uint8_t {
   input_gradient,   ///< of a part, on its way to another stage
 };
 
-/// The places of the buffers between parts of one stage, for every step of a schedule.
+/// The places of the send and receive buffers of one stage, for every step of a schedule.
 ///
-/// A buffer lives as `replay_memory` counts; the first part has no input here, since it reads the batch. Each buffer
-/// has the lowest place that is free from its first step to its last. Where all boundaries have one size, the whole is
-/// as small as the most buffers at one time. Otherwise gaps may stay. Cost: O(steps times live buffers) once; 4 bytes
-/// for each part and micro-batch and kind.
+/// A buffer has the lifetime of `replay_memory`; the first part has no input here, since it reads the batch. Each
+/// buffer has the lowest place that is free from its first step to its last. Where all boundaries have one size, the
+/// total is the peak of live buffers. Otherwise gaps may remain. Cost: O(steps times live buffers) once; 4 bytes for
+/// each part and micro-batch and kind.
 ///
 /// Use:
 ///
@@ -43,7 +43,7 @@ enum class boundary_kind : std::uint8_t {
 ///     ... memory.data() + buffers.place_of(boundary_kind::input, part, micro_batch)
 class boundary_buffers {
  public:
-  /// @param inputs   by part: the bytes of its input, which is the output of the part before; of the first part unused
+  /// @param inputs   by part: the bytes of its input, which is the output of the part before; unused for the first part
   /// @pre   find_fault(plan) finds nothing
   /// @throws config_error   no such stage, another number of parts, or over 2^40 bytes
   boundary_buffers(const schedule& plan, std::uint32_t stage, std::vector<bytes> inputs)
@@ -63,16 +63,16 @@ class boundary_buffers {
     for (const operation& step : plan.stages[stage]) take(it, step);
   }
 
-  /// Whether these are the buffers of this stage of this schedule. Another schedule of the same shape has other places.
+  /// These are the buffers of this stage of this schedule. Another schedule of the same shape has other places.
   [[nodiscard]] bool are_of(const schedule& plan, std::uint32_t stage) const noexcept
   {
     return stage == stage_ && made_for_ == identity_of(plan);
   }
-  /// Of all buffers together.
+  /// The bytes of all buffers together.
   [[nodiscard]] bytes size() const noexcept { return bytes{end_ * tensor_alignment.count()}; }
-  /// Of the boundary before a part.
+  /// The bytes of the boundary before a part.
   [[nodiscard]] bytes input_of(std::uint32_t part) const noexcept { return inputs_[part]; }
-  /// Offset [bytes]. @pre the stage has this buffer
+  /// The offset of a buffer [bytes]. @pre the stage has this buffer
   [[nodiscard]] std::uint64_t place_of(boundary_kind kind, std::uint32_t part, std::uint32_t micro_batch) const noexcept
   {
     return places_[cell(kind, part, micro_batch)] * tensor_alignment.count();
@@ -93,7 +93,7 @@ class boundary_buffers {
     std::size_t which = 0;
   };
 
-  /// The list as far as it was read.
+  /// The progress in the list of steps.
   struct walk {
     const schedule& plan;
     std::vector<live_buffer> live{};         // in the order of places
@@ -165,15 +165,15 @@ class boundary_buffers {
   std::uint64_t end_ = 0;
 };
 
-/// Finds what a stage does wrong with its boundaries, for a stage_runner with checks::full.
+/// Finds mistakes of a stage with its boundaries, for a stage_runner with checks::full.
 ///
 ///     boundary_watch watch{plan, stage};
 ///     watch.begin_output(output);                    // before a run
-///     watch.expect_written(step, "output", output);  // behind it
+///     watch.expect_written(step, "output", output);  // after the run
 ///
-/// Every word of an output has a mark until the stage writes it. The checksum of an input says whether it changed
-/// between its runs. Bytes whose last run is over are NaN. Numbers and bytes only: it knows no runner.
-/// Cost: two passes over the bytes of each boundary, and 8 B for each part and micro-batch.
+/// Every word of an output has a mark until the stage writes it. The checksum of an input shows a change between its
+/// runs. After the last run of a boundary, its bytes are NaN. Independent of the runner. Cost: two passes over the
+/// bytes of each boundary, and 8 B for each part and micro-batch.
 class boundary_watch {
  public:
   boundary_watch(const schedule& plan, std::uint32_t stage)
@@ -181,12 +181,12 @@ class boundary_watch {
   {
   }
 
-  /// A run is about to write all of it.
+  /// A run is about to write the whole output.
   static void begin_output(std::span<std::byte> output) noexcept
   {
     for (std::size_t at = 0; at < output.size(); ++at) output[at] = static_cast<std::byte>(mark >> 8 * (at % 4));
   }
-  /// @throws usage_error   words of it still have their mark
+  /// @throws usage_error   words of the output still have their mark
   void expect_written(const operation& step, std::string_view what, std::span<const std::byte> output) const
   {
     std::uint64_t unwritten = 0;
@@ -208,7 +208,7 @@ class boundary_watch {
   {
     inputs_[plan_->cell_of(step)] = checks::sum_of_bytes(input);
   }
-  /// @throws usage_error   it is another one than in the forward run
+  /// @throws usage_error   the input changed since the forward run
   void expect_input(const operation& step, std::span<const std::byte> input) const
   {
     if (inputs_[plan_->cell_of(step)] == checks::sum_of_bytes(input)) return;
@@ -216,11 +216,11 @@ class boundary_watch {
         at(step) << "its input has changed since its forward run (a stage only reads its input, and writes "
                     "no byte past the end of another boundary)"};
   }
-  /// No run of the schedule reads it any more.
+  /// No later run of the schedule reads these bytes.
   static void end(std::span<std::byte> content) noexcept { checks::fill_with_poison(content); }
 
  private:
-  /// As two numbers of 16 bits or one of 32 it is a NaN that no arithmetic makes.
+  /// As two 16-bit numbers or one 32-bit number, this is a NaN that no arithmetic makes.
   static constexpr std::uint32_t mark = 0x7FA57FA5U;
 
   [[nodiscard]] error_text at(const operation& step) const noexcept

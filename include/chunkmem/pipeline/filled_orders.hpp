@@ -18,9 +18,9 @@ namespace pipeline {
 ///
 ///     const filling_rules rules{.may_skip = true};
 struct filling_rules {
-  bool waits_for_none = false;  ///< before its first gradient a stage runs forward until that gradient waits
-  bool may_skip = false;       ///< a round without a forward run, where a stage is two ahead and its idle time is small
-  bool fills_any_gap = false;  ///< a gradient of weights begins in any gap, however short
+  bool waits_for_none = false;  ///< a stage runs forward until its first gradient waits
+  bool may_skip = false;  ///< a round may have no forward run, where a stage is two ahead and its idle time is small
+  bool fills_any_gap = false;  ///< a gradient of weights begins in any gap, also in a short one
 
   /// All combinations.
   [[nodiscard]] static constexpr std::array<filling_rules, 8> all() noexcept
@@ -35,8 +35,8 @@ struct filling_rules {
 ///
 /// First each stage runs forward as often as it can before the gradient of the first micro-batch comes back, and less
 /// often than the stage before. Then every round has a forward run and a gradient of inputs on each stage. Gradients of
-/// weights fill the time in which a stage would wait, and make room where the limit is reached. One that is longer than
-/// the gap begins only where the stage would become the one that waited longest.
+/// weights fill the time in which a stage would wait, and make room where the limit is reached. A gradient that is
+/// longer than the gap begins only where the stage would otherwise become the one with the longest idle time.
 ///
 ///     const pass_orders orders = filled_orders{problem}.make({.may_skip = true});
 ///
@@ -44,10 +44,10 @@ struct filling_rules {
 /// Cost: O(runs + micro-batches times stages).
 class filled_orders {
  public:
-  /// @param problem   outlives this   @pre stage s owns part s, and no other
+  /// @param problem   outlives this object   @pre stage s owns part s, and no other
   explicit filled_orders(const order_problem& problem) : problem_{problem} {}
 
-  /// No stage has a run where these rules lead to no end.
+  /// Makes the orders. Without any run where these rules lead to a deadlock.
   [[nodiscard]] pass_orders make(const filling_rules& rules)
   {
     rules_ = rules;
@@ -101,7 +101,7 @@ class filled_orders {
     const double gap = ready - it.free;
     if (has_weight(it) && gap > 0 && (rules_.fills_any_gap || it.idle + gap > longest_idle())) put_weight(stage);
   }
-  /// @return   the stage has room for it
+  /// @return   the stage has room for the run
   bool put_forward(std::uint32_t stage)
   {
     stage_state& it = stages_[stage];
@@ -116,7 +116,7 @@ class filled_orders {
     it.forward_ends.push_back(it.free);
     return true;
   }
-  /// One on each stage. @return   each had its forward run
+  /// One backward run on each stage. @return   each had its forward run
   bool put_backwards()
   {
     double ready = stages_.back().forward_ends[stages_.back().backward_ends.size()];
@@ -140,7 +140,7 @@ class filled_orders {
     for (std::uint32_t stage = 0; stage < problem_.stages; ++stage)
       if (!put_forward(stage)) return false;
     std::vector<std::uint32_t> more(problem_.stages, 0);  // forward runs before the first gradient
-    double ready = stages_.back().free;                   // of that gradient
+    double ready = stages_.back().free;                   // time of that gradient
     for (std::uint32_t stage = problem_.stages; stage-- > 0;) {
       std::uint32_t& count = more[stage];
       if (stage + 1 < problem_.stages) count = more[stage + 1];
@@ -163,7 +163,7 @@ class filled_orders {
   {
     std::vector<bool> goes(problem_.stages, false);
     const double longest = longest_idle();
-    double ready = 0;        // of the gradient of this round
+    double ready = 0;        // time of the gradient of this round
     std::size_t behind = 0;  // forward runs of the next stage, with this round
     for (std::uint32_t stage = problem_.stages; stage-- > 0;) {
       const stage_state& it = stages_[stage];
@@ -183,7 +183,7 @@ class filled_orders {
   {
     return problem_.has_room(it.saved - problem_.kept * static_cast<double>(it.backward_ends.size() - it.weights));
   }
-  /// Until `ready`, less what gradients of weights fill.
+  /// The idle time until `ready`, without the time that gradients of weights fill.
   [[nodiscard]] double wait_of(const stage_state& it, double ready) const
   {
     const double fill = problem_.backward_weight * static_cast<double>(it.backward_ends.size() - it.weights);

@@ -77,7 +77,7 @@ inline constexpr std::array<std::string_view, 27> schedule_fault_sentences{
     "an update comes after all backward runs of its batch, one for each batch in order",
     "a batch ends without an update",
     "an earlier batch still uses the stage's gradients",
-    "the stages wait for each other for ever",
+    "the stages wait for each other forever",
 };
 
 /// The first fault of a schedule, and its place.
@@ -88,10 +88,10 @@ struct schedule_finding {
 
   schedule_fault fault = schedule_fault::no_stage;
   std::uint32_t stage = nowhere;  ///< `nowhere`: the fault is one of the whole schedule
-  std::uint32_t index = nowhere;  ///< in the stage's list; `nowhere`: a step that is not there
-  operation step{};               ///< that step, or the one that is not there
+  std::uint32_t index = nowhere;  ///< in the stage's list; `nowhere`: a missing step
+  operation step{};               ///< that step, or the missing one
 
-  /// @param file   that the schedule was read from; empty: none
+  /// @param file   name of the schedule's file; empty: none
   [[nodiscard]] error_text text(std::string_view file = {}) const
   {
     error_text words;
@@ -142,7 +142,7 @@ class schedule_check {
     return false;
   }
 
-  /// Faults of numbers alone, found before any step is read: a short schedule does not ask for much memory.
+  /// Faults of numbers alone, found before any step is read, so that a short schedule cannot need much memory.
   [[nodiscard]] std::optional<schedule_fault> fault_of_numbers() const
   {
     using enum schedule_fault;
@@ -256,7 +256,7 @@ class schedule_check {
   [[nodiscard]] std::optional<schedule_fault> fault_of_crossing(const operation& step, mask seen) const
   {
     using enum schedule_fault;
-    const bool is_down = step.kind == send_activation || step.kind == receive_gradient;  // concerns the next part
+    const bool is_down = step.kind == send_activation || step.kind == receive_gradient;  // to or from the next part
     if (!has_transfers_) return transfer_in_orders;
     if (!(is_down ? plan_.crosses_after(step.part) : plan_.crosses_before(step.part))) return crossing_within_stage;
     if (step.kind == send_activation && (seen & bit_of(forward)) == 0) return send_before_run;
@@ -279,7 +279,7 @@ class schedule_check {
 
   // --- All of them ---
 
-  /// Receives are there: a run without its receive was refused.
+  /// All receives exist: a run without its receive was refused.
   bool is_complete()
   {
     using enum schedule_fault;
@@ -310,7 +310,7 @@ class schedule_check {
   /// A send or receive as both ends know it.
   struct crossing {
     bool is_gradient = false;
-    std::uint32_t part = 0;  // that receives
+    std::uint32_t part = 0;  // the receiving part
     std::uint32_t micro_batch = 0;
 
     [[nodiscard]] bool operator==(const crossing&) const = default;
@@ -348,11 +348,11 @@ class schedule_check {
     return true;
   }
 
-  /// Takes the steps without clocks: a stage stops where it waits for a step of another one.
+  /// Runs the steps without times: a stage stops where it waits for a step of another stage.
   bool ends()
   {
     const std::size_t cells = seen_.size();
-    std::vector<std::uint8_t> reached(2 * cells, 0);  // by crossing: the ends that came to it
+    std::vector<std::uint8_t> reached(2 * cells, 0);  // by crossing: the ends that reached it
     std::vector<std::vector<std::size_t>> sent(plan_.stage_count());
     std::vector<std::size_t> next(plan_.stage_count(), 0);
     const auto crossing_index = [&](const crossing& it) {
@@ -401,15 +401,15 @@ class schedule_check {
 
 }  // namespace detail
 
-/// The first fault of a schedule, or none. In a schedule without a fault no stages wait for each other for ever, and
-/// each run reads the weights that its micro-batch should read.
+/// The first fault of a schedule, or none. A schedule without a fault has no deadlock, and each run reads the weights
+/// that its micro-batch should read.
 ///
 /// The rules: each micro-batch has one forward run and one whole backward run in every part, by the stage of that part.
 /// A run comes after the runs and receives that make its input. Every boundary between stages has one send and one
 /// receive, in the same order on both ends of a pair of stages. No run reads a version before it is made or after it is
-/// dropped. An update comes after all gradients of its batch. No stages wait for each other for ever.
+/// dropped. An update comes after all gradients of its batch. There is no deadlock.
 ///
-/// Cost: O(steps log stages), and O(steps times stages) where stages wait much.
+/// Cost: O(steps log stages), and O(steps times stages) where stages wait often.
 ///
 ///     if (const auto found = find_fault(plan)) throw config_error{found->text()};
 [[nodiscard]] inline std::optional<schedule_finding> find_fault(const schedule& plan)
@@ -417,8 +417,8 @@ class schedule_check {
   return detail::schedule_check{plan, true}.run();
 }
 
-/// The first fault of the orders of a generator, which have no sends and receives yet, or none. Whether the orders let
-/// every stage go on is not looked at. Cost: O(steps).
+/// The first fault of the orders of a generator, which have no sends and receives yet, or none. Does not check for
+/// deadlocks. Cost: O(steps).
 ///
 ///     if (const auto found = find_fault_in_orders(plan)) throw config_error{found->text()};
 [[nodiscard]] inline std::optional<schedule_finding> find_fault_in_orders(const schedule& plan)

@@ -41,7 +41,7 @@ struct load_from_stages_options {
   /// Names of two copies of a tied weight. A checkpoint has one or both, and so have the stages. A copy that the
   /// checkpoint lacks is filled from the other one
   std::vector<std::pair<std::string, std::string>> copies{};
-  std::uint64_t newest = UINT64_MAX;       ///< generations with higher numbers are passed over
+  std::uint64_t newest = UINT64_MAX;       ///< generations with higher numbers are skipped
   bool allow_overflow = false;             ///< as load_options
   std::vector<std::string> begins_anew{};  ///< as load_options
   std::vector<std::string> leaves_out{};   ///< as load_options
@@ -86,9 +86,9 @@ class saved_stages {
     }
   }
 
-  /// Of all folders; of a state that several have, that of the first.
+  /// The index of all folders; for a state in several folders, of the first one.
   [[nodiscard]] const checkpoint::stored_index& index() const noexcept { return all_; }
-  /// As generation_reader. @param file   counted from the first file of the first folder
+  /// As generation_reader::read. @param file   counted from the first file of the first folder
   template <executor Executor = const serial>
   void read(std::uint32_t file, std::uint64_t begin, std::span<std::byte> to, Executor& workers = on_this_thread)
   {
@@ -100,7 +100,7 @@ class saved_stages {
   [[nodiscard]] const auto& readers() const noexcept { return readers_; }
   /// The names of all tensors and states with bytes, each once.
   [[nodiscard]] const std::set<std::string_view>& names() const noexcept { return names_; }
-  /// Those that count as if they were not there.
+  /// The names that are left out.
   [[nodiscard]] std::vector<std::string> left_out() const { return {left_out_.begin(), left_out_.end()}; }
   [[nodiscard]] stored_name split(std::string_view name) const
   {
@@ -110,7 +110,7 @@ class saved_stages {
         longest = std::max(longest, list.size());
     return {name.substr(0, longest), longest == 0 ? name : name.substr(longest + 1)};
   }
-  /// The bytes of a registered state, which all stages that saved it have to share. @param name   that the save has
+  /// The bytes of a registered state, equal in all stages that saved it. @param name   its name in the save
   /// @throws config_error   no stage has it, or two have other bytes
   [[nodiscard]] std::vector<std::byte> state(const checkpoint::model_item& item, const std::string& name)
   {
@@ -134,7 +134,7 @@ class saved_stages {
   }
 
  private:
-  /// Folders that say of which stage and save they are, are those of all stages of one save. @throws config_error
+  /// Folders with the number of a stage are those of all stages of one save. @throws config_error
   void expect_stage(std::uint64_t generation, const checkpoint::manifest& content, std::size_t folders) const
   {
     const std::optional<checkpoint::stored_stage>& own = content.stage;
@@ -142,7 +142,7 @@ class saved_stages {
     const std::size_t index = readers_.size() - 1;
     const auto refuse = [&](auto... what) {
       error_text text;
-      text << "chunkmem: folder " << index << " of those to be loaded";
+      text << "chunkmem: folder " << index << " of the folders to load";
       (text << ... << what);
       throw config_error{text << " (name the folders of all stages of one training, each once)"};
     };
@@ -182,8 +182,8 @@ class saved_stages {
   return std::string{name.substr(0, name.size() - tensor.size())} + std::string{other};
 }
 
-/// The tensors and states of a save that belong to this stage: the content of its manager, as a load sees it. All are
-/// compared before a tensor is written.
+/// The tensors and states of a save for this stage, as the content of its manager for a load. All are compared before a
+/// tensor is written.
 template <class Ranks, class Manager, file_folder Folder>
 class stage_content {
  public:
@@ -202,7 +202,7 @@ class stage_content {
   [[nodiscard]] Manager& manager() const noexcept { return m_; }
   [[nodiscard]] const std::vector<checkpoint::model_item>& items() const noexcept { return items_; }
   [[nodiscard]] std::vector<checkpoint::model_item>& items() noexcept { return items_; }
-  /// Of this stage and the save.
+  /// The names of this stage and of the save.
   [[nodiscard]] const checkpoint::matched_names& names() const noexcept { return match_.names(); }
   void begin_fill() {}
   template <class IsFilled>
@@ -220,17 +220,19 @@ class stage_content {
     const bool may_begin = !item.may_be_absent() || (item.is_constant && !has_kernel(item.name));
     if (may_begin && !has(stored) && checkpoint::detail::has_name(options_.begins_anew, item.name))
       return add(std::move(item), stored);
-    if (stored.empty()) return items_.push_back(std::move(item));  // it is zero there
+    if (stored.empty()) return items_.push_back(std::move(item));  // the save has a zero
     const std::vector<std::byte> loaded = saved_.state(item, stored);
     const auto is_zero = [](std::byte it) { return it == std::byte{0}; };
     if (name == weight_versions_state && !std::all_of(loaded.end() - sizeof(std::uint32_t), loaded.end(), is_zero))
       throw config_error{
-          "a version of the weights was saved before its update was done, which other stages cannot go on with (save "
-          "behind the update)"};
+          "a version of the weights was saved before its update was done, so other stages cannot continue from it "
+          "(save "
+          "after the update)"};
     add(std::move(item), stored);
   }
   [[nodiscard]] bool has(std::string_view name) const { return match_.find(name) != nullptr; }
-  /// @param stored   the name of the item in the save; where the save does not have it, the item begins anew
+  /// @param stored   the name of the item in the save; where the save does not have it, the item starts from its
+  ///   initial value
   void add(checkpoint::model_item item, const std::string& stored)
   {
     match_.add(item.name, item.extents, item.type, checkpoint::detail::absence::refused, stored);
@@ -246,7 +248,8 @@ class stage_content {
     const auto found = saved_.names().lower_bound(begin);
     return found != saved_.names().end() && found->starts_with(begin);
   }
-  /// Of a number of one parameter also the name that a copy of it has there; empty where the save has a zero.
+  /// The name of an item in the save, for a number of one parameter also that of a copy; empty where the save has a
+  /// zero.
   [[nodiscard]] std::string stored_name_of(const checkpoint::model_item& item) const
   {
     if (!item.may_be_absent()) return item.name;
@@ -269,7 +272,8 @@ class stage_content {
     const std::string list{item.name, 0, item.name.size() - tensor.size()};  // "adam/momentum/"
     const std::vector<std::string> names = names_of(list, tensor);
     std::string stored = stored_of(names);
-    if (stored.empty() && is_version(item)) stored = stored_of(names_of("", tensor));  // not kept: the newest weights
+    if (stored.empty() && is_version(item))
+      stored = stored_of(names_of("", tensor));  // a version that was not kept: the newest weights
     if (stored.empty() && std::ranges::any_of(names, [&](const std::string& it) { return saved_.is_empty(it); }))
       return;
     add(std::move(item), stored);
@@ -279,7 +283,7 @@ class stage_content {
     constexpr std::string_view prefix = "tensor.";
     return name.starts_with(prefix) && name.find_first_not_of("0123456789", prefix.size()) == name.npos;
   }
-  /// The names that a tensor may have in the save: its own, and that of a copy.
+  /// The possible names of a tensor in the save: its own, and that of a copy.
   [[nodiscard]] std::vector<std::string> names_of(const std::string& list, const std::string& tensor) const
   {
     std::vector<std::string> all{list + tensor};
@@ -308,7 +312,7 @@ class stage_content {
   std::set<std::string, std::less<>> taken_;
 };
 
-/// How many stages take each name of a save. Every stage calls it. @throws comm_error
+/// The number of stages that take each name of a save. Every stage calls it. @throws comm_error
 template <class Ranks>
 [[nodiscard]] std::map<std::string_view, std::uint32_t> takers(Ranks& stages, const std::set<std::string_view>& names,
                                                                const std::set<std::string, std::less<>>& taken)
@@ -331,8 +335,8 @@ template <class Ranks>
   return counts;
 }
 
-/// Each tensor of a save has one stage that takes it. A copy of a tied weight may have none or several, and an older
-/// version none. @throws config_error   on every stage: it has not
+/// Checks that one stage takes each tensor of a save. A copy of a tied weight may have no taker or several, and an
+/// older version none. @throws config_error   on every stage: a tensor has no taker, or several
 template <file_folder Folder>
 void expect_one_taker(const saved_stages<Folder>& saved, const std::map<std::string_view, std::uint32_t>& counts,
                       const load_from_stages_options& options)
@@ -382,8 +386,8 @@ template <file_folder Folder>
   return common.empty() ? 0 : std::ranges::max(common);
 }
 
-/// All stages see one generation in one list of folders. Every stage calls it. @throws config_error   on every stage:
-/// they see others; comm_error
+/// Checks that all stages see one generation in one list of folders. Every stage calls it. @throws config_error   on
+/// every stage: they see different ones; comm_error
 template <class Ranks, file_folder Folder>
 void expect_same_folders(Ranks& stages, const saved_stages<Folder>& saved)
 {
@@ -397,40 +401,39 @@ void expect_same_folders(Ranks& stages, const saved_stages<Folder>& saved)
   for (std::size_t index = own.size(); index < all.size(); ++index)
     if (all[index] != all[index % own.size()])
       throw config_error{error_text{} << "chunkmem: folder " << index % own.size()
-                                      << " of those to be loaded is another one on stage " << index / own.size()
+                                      << " of the folders to load is another one on stage " << index / own.size()
                                       << " than on stage 0 (give all stages the same folders in one order)"};
 }
 
 }  // namespace detail
 
-/// Loads a training that another number of stages has saved, or stages with other parts. Every stage calls it, and sees
-/// the folders of all stages that saved.
+/// Loads a training that was saved by another number of stages, or by stages with other parts. Every stage calls it,
+/// and sees the folders of all stages of the save.
 ///
-/// - A tensor is known by its name. So each tensor needs a name (`m.name`) that no other one of the whole model has.
-///   Tensors of a save lie in any of the folders, and each stage takes its own.
-/// - Registered states, such as the count of updates, have the same bytes on all stages that saved. A state that the
-///   save does not have is refused, as is one that no stage has now.
-/// - Weights of a version that was not kept become the newest weights. So a run may go on with more versions, with
-///   fewer or with one. With as many versions, and copies of tied weights named, it goes on with the same bits.
-/// - Save into new folders: those of other stages are refused.
+/// - A tensor is identified by its name. So each tensor needs a name (`m.name`) that is unique in the whole model.
+///   Tensors of a save may be in any of the folders, and each stage takes its own.
+/// - Registered states, such as the count of updates, have the same bytes on all stages that saved. A state without
+///   bytes in the save is refused, and so is a saved state that no stage has now.
+/// - Weights of a version that was not kept become the newest weights. So a run may continue with more, fewer or one
+///   version. With the same number of versions, and with copies of tied weights named, it continues with the same bits.
+/// - Save into new folders: folders of other stages are refused.
 ///
 ///     std::vector<io::posix_folder> folders;   // of the four stages that saved
 ///     for (int stage = 0; stage < 4; ++stage) folders.emplace_back("runs/a/stage-" + std::to_string(stage));
 ///     pipeline::load_from_stages(here.all(), m, std::span<const io::posix_folder>{folders});
 ///
-/// @param stages   a communicator of all stages, of any number   @param m   a manager: replicas of a stage are not
-///   loaded
-/// @param folders  one for each stage that saved, in any order, the same on every stage. Those of two trainings or of
-///   two saves, twice one stage, or other ones on another stage are refused. Generations of version 0.1 do not say of
-///   which stage and save they are: of these the training is compared alone, and what each stage sees
-/// @return the generation: the newest that is whole in all folders, and that all stages have read. Where one of them
+/// @param stages   a communicator of all stages   @param m   a manager: replicas of a stage are not loaded
+/// @param folders  one for each stage that saved, in any order, the same on every stage. Folders of two trainings or
+///   two saves, two folders of one stage, or different folders on another stage are refused. Generations of version 0.1
+///   have no number of their stage and save: for these only the training and the folders of each stage are compared
+/// @return the generation: the newest that is complete in all folders, and that all stages have read. Where one stage
 ///   finds damage, all load the next older one. `rounded` is of the parts of this stage
-/// @throws config_error   on every stage: the save is of another model, a stage lacks something, or no stage has
-///   something, or finite numbers would become infinite on one; nothing was changed
-/// @throws io_error       no generation is whole in all folders; and as checkpoint::load, on every stage the error of
-///   the first stage that failed; comm_error
+/// @throws config_error   on every stage: the save is of another model, a stage has a tensor that the save lacks, or
+///   the reverse, or finite numbers would become infinite on a stage; nothing was changed
+/// @throws io_error       no generation is complete in all folders; and as checkpoint::load, on every stage the error
+///   of the first stage that failed; comm_error
 /// @complexity   as checkpoint::load for the parts of this stage. Each stage reads the manifests, tables and registered
-///   states of all folders. Each folder is read once more, by one of the stages, to see whether it is whole
+///   states of all folders. Each folder is read once more, by one of the stages, to verify that it is complete
 template <class Ranks, class Manager, file_folder Folder, executor Executor = const serial>
 checkpoint::loaded_generation load_from_stages(Ranks& stages, Manager& m, std::span<const Folder> folders,
                                                const load_from_stages_options& options = {},
@@ -439,15 +442,15 @@ checkpoint::loaded_generation load_from_stages(Ranks& stages, Manager& m, std::s
   static_assert(
       !requires { m.ranks(); }, "chunkmem: replicas of a stage load into as many stages as saved (load_stages)");
   collective::agree_on(stages, folders.size(),
-                       "stages were given other folders to load from (give all of them the same)");
+                       "stages were given different folders to load from (give all of them the same)");
   collective::agree_on(stages, checkpoint::detail::word_of_patterns(options.begins_anew, options.leaves_out),
-                       "stages let other things begin anew or be left out (give all of them the same begins_anew and "
+                       "stages have different begins_anew or leaves_out (give all of them the same begins_anew and "
                        "leaves_out)");
   collective::all_or_none(stages, [&] { checkpoint::detail::older_check_of(m).wait(); });
   checkpoint::loaded_generation found;
   for (std::uint64_t up_to = options.newest;;) {
     collective::all_or_none(stages, [&] {
-      expects(!folders.empty(), "a training cannot be loaded from the folders of no stage");
+      expects(!folders.empty(), "a training cannot be loaded without folders");
       found.number = detail::newest_of_all(folders, up_to);
     });
     found.number = std::ranges::min(collective::words_of_all(stages, found.number));
@@ -461,7 +464,7 @@ checkpoint::loaded_generation load_from_stages(Ranks& stages, Manager& m, std::s
     const auto attempt = [&](std::uint64_t number) {
       std::optional<detail::saved_stages<Folder>> saved;
       std::optional<detail::stage_content<Ranks, Manager, Folder>> content;
-      collective::all_or_none(stages, [&] {  // each proves some of the folders
+      collective::all_or_none(stages, [&] {  // each stage verifies some of the folders
         for (std::size_t folder = index_of(stages.rank()); folder < folders.size(); folder += stages.ranks())
           (void)checkpoint::check_generation(folders[folder], number, options.limits);
       });

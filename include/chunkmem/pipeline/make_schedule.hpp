@@ -47,7 +47,7 @@ class transfer_placement {
     std::size_t before = 0;  // the step of the list
   };
 
-  /// A run of no length would let all receives of a batch come first.
+  /// A run without a length would place all receives of a batch first.
   [[nodiscard]] static pass_seconds with_lengths(pass_seconds seconds)
   {
     const double least = seconds.all() > 0 ? seconds.all() / 100 : 1;
@@ -101,8 +101,8 @@ class transfer_placement {
     return draft;
   }
 
-  /// Before the run during which the bytes are sent, at the latest before the run that reads them, and for each pair of
-  /// stages in the order of its sends.
+  /// Places each receive before the run during which the bytes are sent, at the latest before the run that reads them,
+  /// and for each pair of stages in the order of its sends.
   void place_receives(const schedule& draft, const pipeline_times& times)
   {
     places_.assign(plan_.stage_count(), {});
@@ -186,12 +186,12 @@ class transfer_placement {
 /// Adds the sends and receives that the runs of a schedule need.
 ///
 /// A send follows the run that makes its bytes. A receive comes before the last run of its stage that began before the
-/// bytes are sent, with these times. So bytes on their way lie in a buffer of the receiver, no sender waits for its
-/// receiver, and a transfer has a run to hide under. Other times may let a sender wait, and never for ever.
+/// bytes are sent, with these times. So sent bytes have a buffer of the receiver, no sender waits for its receiver, and
+/// a transfer overlaps with a run. With other times a sender may wait, but never forever.
 ///
 /// @pre   find_fault_in_orders(plan) finds nothing
-/// @throws config_error   runs wait for each other for ever
-/// @throws interrupted    the caller wants this
+/// @throws config_error   runs wait for each other forever
+/// @throws interrupted    the caller wants to end
 /// @complexity            O(steps log steps)
 inline void add_transfers(schedule& plan, const pass_seconds& seconds, const interruption& stop = {})
 {
@@ -202,9 +202,9 @@ inline void add_transfers(schedule& plan, const pass_seconds& seconds, const int
 ///
 ///     const schedule plan = make_schedule(pipedream_2bw{}, {.stages = 4, .micro_batches = 8, .batches = 10});
 ///
-/// @param stop   it is looked at between the passes over the steps, and within the longest of them
-/// @throws config_error   the shape cannot be, the generator refuses it, or its orders have a fault
-/// @throws interrupted    the caller wants this
+/// @param stop   checked between the passes over the steps, and within the longest of them
+/// @throws config_error   the shape is impossible, the generator refuses it, or its orders have a fault
+/// @throws interrupted    the caller wants to end
 template <schedule_generator Generator>
 [[nodiscard]] schedule make_schedule(const Generator& generator, const pipeline_shape& shape,
                                      const interruption& stop = {})

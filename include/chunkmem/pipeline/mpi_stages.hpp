@@ -23,8 +23,8 @@ namespace chunkmem::inline v0 {
 
 namespace pipeline {
 
-/// Stages that are processes of an MPI program: rank s of `users` is stage s, with a group of two for each direction of
-/// each of its links.
+/// Stages that are processes of an MPI program: rank s of `users` is stage s, with a communicator of two ranks for each
+/// direction of each of its links.
 ///
 /// Use:
 ///
@@ -36,11 +36,12 @@ namespace pipeline {
 ///     runner.run(my_stage);
 class mpi_stages {
  public:
-  /// Every rank makes one, with the same schedule and options. MPI waits for the ranks of a pair, without a deadline.
-  /// @param pipeline   what this pipeline is called in errors, where there are several: "replica 1"
+  /// Every rank constructs one, with the same schedule and options. MPI waits for the ranks of a pair, without a
+  /// deadline.
+  /// @param pipeline   name of this pipeline in errors, where there are several: "replica 1"
   /// @throws config_error   on every rank: the schedule has another number of stages than there are ranks, or two
   ///   ranks have other schedules; as collective::mpi
-  /// @throws comm_error     MPI could not, or the other rank of a link did not come
+  /// @throws comm_error     MPI failed, or the other rank of a link did not come
   mpi_stages(collective::mpi_session& session, MPI_Comm users, const schedule& plan,
              const collective::mpi_options& options = {}, std::string_view pipeline = {})
       : made_for_{identity_of(plan)}, all_{session, users, options}
@@ -51,7 +52,7 @@ class mpi_stages {
     collective::detail::require_mpi("asking for the ranks", MPI_Comm_size(users, &ranks));
     stage_ = static_cast<std::uint32_t>(rank);
     const std::vector<std::string> names = compare(plan, pipeline);
-    // Ascending on every rank, so no ranks wait for each other in a circle.
+    // Ascending on every rank, so no deadlock.
     for (const stage_pair& pair : pairs_of(plan)) {
       if (pair.first != stage_ && pair.second != stage_) continue;
       ends_.emplace_back(session, pair_of(users, pair), options);
@@ -62,9 +63,9 @@ class mpi_stages {
   mpi_stages(const mpi_stages&) = delete;
 
   [[nodiscard]] std::uint32_t stage() const noexcept { return stage_; }
-  /// `identity_of` the schedule of all stages, which is that of this one.
+  /// `identity_of` the schedule of all stages.
   [[nodiscard]] std::uint64_t made_for() const noexcept { return made_for_; }
-  /// A group of all stages, as for stage_step.
+  /// A communicator of all stages, as for stage_step.
   [[nodiscard]] collective::mpi& all() noexcept { return all_; }
   using communicator_type = collective::mpi;
   /// Calls `visit(pair, end)` for each link, in ascending order.
@@ -73,7 +74,7 @@ class mpi_stages {
   {
     for (std::size_t index = 0; index < pairs_.size(); ++index) visit(pairs_[index], ends_[index]);
   }
-  /// The links, each with an agent of this backend. Call it once for a backend.
+  /// The links, each with an agent of this backend. Call it once for each backend.
   /// @throws usage_error   the backend has no more agents
   template <stream_backend Backend>
   [[nodiscard]] stage_links<collective::mpi> links(Backend& backend)
@@ -84,7 +85,7 @@ class mpi_stages {
   }
 
  private:
-  /// All ranks tell which schedule they have, and where they are. @return   what each stage is called
+  /// All ranks exchange their schedules and nodes. @return   the name of each stage
   [[nodiscard]] std::vector<std::string> compare(const schedule& plan, std::string_view pipeline)
   {
     constexpr std::size_t words = 10;
@@ -111,7 +112,8 @@ class mpi_stages {
     all_.call_members({"all stages", names});
     return names;
   }
-  /// Two ranks, the sender first. It is left to MPI, which ends it: freeing it would wait for a rank that may be gone.
+  /// Two ranks, the sender first. Never freed here: MPI frees it at its end, and a free would wait for a rank that may
+  /// be gone.
   [[nodiscard]] static MPI_Comm pair_of(MPI_Comm users, const stage_pair& pair)
   {
     MPI_Group all = MPI_GROUP_NULL;

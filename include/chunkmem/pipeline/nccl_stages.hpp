@@ -16,7 +16,7 @@ namespace chunkmem::inline v0 {
 
 namespace pipeline {
 
-/// Stages with a GPU each, whose links are groups of NCCL: bytes go from device to device.
+/// Stages with a GPU each, whose links are NCCL communicators: bytes go from device to device.
 ///
 /// Use:
 ///
@@ -26,8 +26,8 @@ namespace pipeline {
 ///     stage_runner runner{plan, links, memory, buffers, boundaries, agent::compute};
 ///     runner.run(my_stage);
 ///
-/// Runs are enqueued on a stream. NCCL does not bound waits of the host for work that waits for another stage. So a
-/// stage whose thread waits for its runs, as a pin for the calling thread does, may wait for ever if a stage is lost.
+/// Runs are enqueued on a stream. NCCL sets no deadline for a host that waits for work of another stage. So a thread
+/// that waits for its runs, such as in a pin for the calling thread, may wait forever if a stage is lost.
 /// @tparam Api    of NCCL, see nccl_api
 /// @tparam Hosts  joins the processes of the stages: mpi_stages, or a place of thread_stages
 template <nccl_api Api, class Hosts>
@@ -36,14 +36,15 @@ class nccl_stages {
   using control_type = typename Hosts::communicator_type;
   using communicator_type = collective::nccl<Api, control_type>;
 
-  /// With the current device of the calling thread. All stages make it together, with the same schedule and options.
-  /// @param hosts    outlives this   @param api_of   `api_of(pair)` gives the api of a link
+  /// Uses the current device of the calling thread. All stages construct it together, with the same schedule and
+  /// options.
+  /// @param hosts    outlives this object   @param api_of   `api_of(pair)` gives the api of a link
   /// @throws comm_error   a stage is missing or failed
   template <class ApiOf>
   nccl_stages(Hosts& hosts, const collective::nccl_options& options, ApiOf api_of)
       : stage_{hosts.stage()}, made_for_{hosts.made_for()}
   {
-    hosts.for_each_end([&](stage_pair pair, control_type& control) {  // ascending: no stages wait in a circle
+    hosts.for_each_end([&](stage_pair pair, control_type& control) {  // ascending: no deadlock
       ends_.emplace_back(control, options, api_of(pair));
       pairs_.push_back(pair);
     });
@@ -56,7 +57,7 @@ class nccl_stages {
   nccl_stages(const nccl_stages&) = delete;
 
   [[nodiscard]] std::uint32_t stage() const noexcept { return stage_; }
-  /// The links, each with an agent of this backend. Call it once for a backend.
+  /// The links, each with an agent of this backend. Call it once for each backend.
   /// @throws usage_error   the backend has no more agents
   template <stream_backend Backend>
   [[nodiscard]] stage_links<communicator_type> links(Backend& backend)

@@ -18,10 +18,11 @@ namespace chunkmem::inline v0 {
 
 namespace pipeline {
 
-/// A second set of gradients of a stage, in chunks: the next batch adds up while the update of the batch before waits.
+/// A second set of gradients of a stage, in chunks: gradients of the next batch accumulate while the update of the
+/// batch before waits.
 ///
-/// The manager's gradients belong to the batch whose update comes next. Gradients of the batch behind it add up in a
-/// list of their own. `adopt`, called behind each update, copies them to the manager's gradients.
+/// The manager's gradients belong to the batch whose update comes next. Gradients of the batch after it accumulate in a
+/// list of their own. `adopt`, called after each update, copies them to the manager's gradients.
 ///
 /// Use, with a schedule that has two sets of gradients:
 ///
@@ -31,14 +32,14 @@ namespace pipeline {
 ///     versions.update([&] { return steps.take(m, adam, options, pool, number_of); });  // at its update
 ///     gradients.adopt<float>();
 ///
-/// Behind a load, `start` says which batch comes next; sums of a batch that was not updated begin anew. Behind a
-/// rehearsal everything is as before it.
-/// Cost: 4 B of each parameter, for gradients of float32, and one copy of them on the device for each batch.
+/// After a load, `start` sets the next batch; sums of a batch without its update start again. A rehearsal leaves the
+/// state unchanged. Cost: 4 B of each parameter, for gradients of float32, and one copy of them on the device for each
+/// batch.
 /// @tparam Manager   with `gradient::separate`   @threads   one caller, that of the manager
 template <class Manager>
 class next_gradients {
  public:
-  /// Declares the list. @param m   outlives this   @param type   of gradients
+  /// Declares the list. @param m   outlives this object   @param type   of gradients
   /// @throws usage_error   the manager is sealed, or has such a list already
   explicit next_gradients(Manager& m, dtype type = dtype::float32) : m_{m}
   {
@@ -48,7 +49,7 @@ class next_gradients {
   }
   next_gradients(const next_gradients&) = delete;
 
-  /// Batch `due` has the next update. Nothing is added up yet.
+  /// Batch `due` has the next update. No gradient is accumulated yet.
   void start(std::uint32_t due) noexcept
   {
     real_.due = due;
@@ -57,9 +58,9 @@ class next_gradients {
   }
   [[nodiscard]] std::uint32_t due() const noexcept { return real_.due; }
 
-  /// Adds to the gradient of a weight. @param write   `write(std::span<Kind> sum, float beta)`: sum = beta sum + what
-  ///   is new; enqueued on `stream`, or done by the calling thread
-  /// @throws usage_error   the batch is neither the one that is due nor the one behind it; and as gradient of a manager
+  /// Adds to the gradient of a weight. @param write   `write(std::span<Kind> sum, float beta)`: sum = beta sum + new
+  /// gradient; enqueued on `stream`, or done by the calling thread
+  /// @throws usage_error   the batch is neither the due one nor the next one; and as gradient of a manager
   template <element Kind, element Element, class Write>
   void add(tensor<Element> weight, std::uint32_t batch, Write write, agent stream = agent::host)
   {
@@ -71,14 +72,14 @@ class next_gradients {
     if (batch != now.due + 1)
       throw usage_error{error_text{} << "chunkmem: a gradient of batch " << batch
                                      << " came, and the next update is that of batch " << now.due
-                                     << " (a stage keeps gradients of two batches; call adopt behind each update)"};
+                                     << " (a stage keeps gradients of two batches; call adopt after each update)"};
     const bool is_begun = now.begun(weight) != 0;
     const auto pin = m_.template acquire<Kind>(weight, list_, is_begun ? access::read_write : access::write, stream);
     write(std::span<Kind>{pin.data(), pin.size()}, is_begun ? 1.0F : 0.0F);
     now.begun(weight) = 1;
   }
 
-  /// The due batch has its update: gradients of the batch behind it are the manager's now.
+  /// The due batch has its update: gradients of the next batch become the manager's.
   /// @param stream   copies   @throws usage_error   a gradient of the due batch has no update yet
   /// @throws out_of_memory, device_error   call it again
   template <element Kind>
@@ -116,7 +117,7 @@ class next_gradients {
   struct progress {
     std::uint32_t due = 0;
     bool is_adopting = false;
-    std::vector<std::uint8_t> is_begun{};  // by parameter: the list has a sum of the batch behind the due one
+    std::vector<std::uint8_t> is_begun{};  // by parameter: the list has a sum of the batch after the due one
 
     [[nodiscard]] std::uint8_t& begun(tensor_handle it)
     {

@@ -19,7 +19,7 @@ namespace chunkmem::inline v0 {
 namespace pipeline {
 
 /// A run of a divided backward pass, without its micro-batch: runs of one kind in one part come in the order of the
-/// micro-batches. Gradients of weights come in the order of the gradients of inputs of their stage, whatever the part.
+/// micro-batches. Gradients of weights come in the order of the gradients of inputs of their stage, over all parts.
 ///
 ///     const pass first{.kind = operation_kind::forward, .part = 0};
 struct pass {
@@ -40,8 +40,8 @@ struct order_problem {
   double backward_input = 1;          ///< [s]
   double backward_weight = 1;         ///< [s]
   double transfer = 0;                ///< between stages [s]
-  double kept = 0.5;                  ///< what a gradient of weights reads, as a part of what a forward run saves
-  double limit = 1;                   ///< that a stage saves at once, counted in forward runs of one part
+  double kept = 0.5;  ///< bytes that a gradient of weights reads, as a part of the bytes that a forward run saves
+  double limit = 1;   ///< of the bytes that a stage saves at once, counted in forward runs of one part
 
   [[nodiscard]] std::uint32_t part_count() const noexcept { return static_cast<std::uint32_t>(owners.size()); }
   [[nodiscard]] double seconds_of(operation_kind kind) const noexcept
@@ -49,7 +49,7 @@ struct order_problem {
     if (kind == operation_kind::forward) return forward;
     return kind == operation_kind::backward_input ? backward_input : backward_weight;
   }
-  /// By how much a run changes what its stage saves.
+  /// The change of the saved bytes of a stage by a run.
   [[nodiscard]] double change_of(operation_kind kind) const noexcept
   {
     if (kind == operation_kind::forward) return 1;
@@ -62,8 +62,8 @@ struct order_problem {
 /// The runs of each stage for one batch.
 using pass_orders = std::vector<std::vector<pass>>;
 
-/// Whether a stage saves no more than the limit, and every run comes after the run of its stage that it needs.
-/// `counts` is room for numbers, so that a search does not allocate.
+/// A stage saves no more than the limit, and every run comes after the runs of its stage that it needs. `counts` is
+/// scratch memory, so that a search does not allocate.
 [[nodiscard]] inline bool fits(const order_problem& problem, const std::vector<pass>& runs,
                                std::vector<std::int64_t>& counts)
 {
@@ -116,33 +116,34 @@ inline void append_orders(schedule& plan, const pass_orders& orders, std::uint32
   }
 }
 
-/// How a stage chooses its next run.
+/// The rules by which a stage chooses its next run.
 ///
 ///     const greedy_rules rules{.turn = greedy_rules::order::alternate, .slope = 2};
 struct greedy_rules {
   enum class order : std::uint8_t { backward_first, forward_first, alternate };
 
-  order turn = order::backward_first;  ///< where a forward and a backward run can begin
+  order turn = order::backward_first;  ///< the choice where both a forward and a backward run can begin
   double gap = 0;                      ///< a gradient of weights fills a gap that is at least this part of its time
   double slope = 0;  ///< forward runs without a backward run: at most slope (d - s) + offset; 0: no limit
   std::int32_t offset = 0;
-  bool deep_forward = false;  ///< of two forward runs the one of the later part
+  bool deep_forward = false;  ///< prefers the forward run of the later part
 };
 
-/// Orders of one batch, made in time: each stage takes the run that its rules prefer of those that can begin.
+/// Orders of one batch, made along a simulated time: each stage takes the run that its rules prefer among those that
+/// can begin.
 ///
-/// The idea is the heuristic of zero bubble pipelines (Qi et al., 2023, arXiv 2401.10241): gradients of weights fill
-/// gaps, and make room where the limit is reached. The rules are our own.
+/// After the heuristic of zero bubble pipelines (Qi et al., 2023, arXiv 2401.10241): gradients of weights fill gaps,
+/// and make room where the limit is reached. The rules differ from the paper's.
 ///
 ///     const pass_orders orders = greedy_orders{problem}.make({.slope = 1});
 ///
 /// Cost: O(runs times stages).
 class greedy_orders {
  public:
-  /// @param problem   outlives this
+  /// @param problem   outlives this object
   explicit greedy_orders(const order_problem& problem) : problem_{problem} {}
 
-  /// No stage has a run where these rules lead to no end.
+  /// Makes the orders. Without any run where these rules lead to a deadlock.
   [[nodiscard]] pass_orders make(const greedy_rules& rules)
   {
     begin();
@@ -174,7 +175,7 @@ class greedy_orders {
     std::uint32_t backwards = 0;
     std::uint32_t weights = 0;
   };
-  /// The next run of a kind, and when its input is there.
+  /// The next run of a kind, and the time of its input.
   struct candidate {
     std::uint32_t part = 0;
     double ready = never;
@@ -218,7 +219,8 @@ class greedy_orders {
     wait_until(it, soon);
   }
 
-  /// The parts of a stage that a micro-batch passes later: room for one run of each has to stay, or no run could go on.
+  /// The parts of a stage that a micro-batch passes later: room for one run of each must be kept, or the pipeline would
+  /// deadlock.
   [[nodiscard]] static double deeper_parts(const stage_state& it, std::uint32_t part)
   {
     return static_cast<double>(it.parts.end() - std::ranges::upper_bound(it.parts, part));
@@ -233,7 +235,7 @@ class greedy_orders {
     const double most = std::floor(rules.slope * (problem_.stages - stage)) + rules.offset;
     return rules.slope == 0 || stages_[stage].forwards - stages_[stage].backwards < std::max(1.0, most);
   }
-  /// @param wants_room   becomes true where a forward run could begin if less were saved
+  /// @param wants_room   becomes true where a forward run waits only for room
   [[nodiscard]] candidate next_forward(const stage_state& it, double now, const greedy_rules& rules,
                                        bool& wants_room) const
   {
@@ -260,7 +262,7 @@ class greedy_orders {
     return best;
   }
 
-  /// Without a time, until another stage sends something.
+  /// Waits until a time; without a time, until another stage sends.
   static void wait_until(stage_state& it, double seconds)
   {
     it.waits = true;
@@ -322,7 +324,7 @@ class pass_clock {
   static constexpr double never = std::numeric_limits<double>::infinity();
 
   struct spans {
-    double longest = never;  ///< from the first begin to the last end of a stage [s]; `never`: stages wait for ever
+    double longest = never;  ///< from the first begin to the last end of a stage [s]; `never`: the stages deadlock
     double sum = 0;          ///< over stages [s]
     double ends = 0;         ///< of all runs but gradients of weights, added up [s]
   };
@@ -368,7 +370,7 @@ class pass_clock {
     for (std::uint32_t stage = problem_.stages; stage-- > 0;) ready_.push_back(stage);
   }
 
-  /// @return   whether the run's input is there
+  /// @return   the run's input has arrived
   bool take(std::uint32_t stage, const pass& run)
   {
     double start = free_[stage];
@@ -417,10 +419,10 @@ class pass_clock {
   double ends_ = 0;
 };
 
-/// Hears of a search that goes on: `done` of `trials` changes. @pre it does not throw
+/// Called with the progress of a search: `done` of `trials` changes. @pre it does not throw
 using search_listener = void (*)(std::uint32_t done, std::uint32_t trials);
 
-/// Looks for orders of one batch with the shortest span of a stage, under a limit of what a stage saves.
+/// Searches orders of one batch with the shortest span of a stage, under a limit of saved bytes.
 ///
 /// First the best of known orders and of the greedy orders of all rules. Then simulated annealing: a run moves some
 /// places within its stage, and a worse result stays with a probability that falls to 0. The same problem gives the
@@ -431,14 +433,14 @@ using search_listener = void (*)(std::uint32_t done, std::uint32_t trials);
 /// Cost: O((rules times stages + trials) runs).
 class order_search {
  public:
-  /// @param problem   outlives the search   @param tell   is called every 1,024 changes; nullptr: nobody listens
+  /// @param problem   outlives the search   @param tell   called every 1,024 changes; may be null
   explicit order_search(const order_problem& problem, search_listener tell = nullptr)
       : problem_{problem}, clock_{problem}, tell_{tell}
   {
   }
 
-  /// The best of these rules and orders, and of `trials` changes. @param known   orders of other sources: those that do
-  /// not keep to the limit are left out   @throws config_error   no rule and no order leads to an end
+  /// The best of these rules and orders, and of `trials` changes. @param known   orders of other sources: those over
+  /// the limit are left out   @throws config_error   every rule and order deadlocks
   [[nodiscard]] pass_orders best(const std::vector<greedy_rules>& rules, std::uint32_t trials,
                                  const std::vector<pass_orders>& known = {})
   {
@@ -451,7 +453,7 @@ class order_search {
     for (const greedy_rules& it : rules)
       if (pass_orders orders = greedy.make(it); !orders[0].empty()) consider(std::move(orders));
     if (best_span_ == pass_clock::never)
-      throw config_error{"no order of a pipeline's runs keeps to the limit of what stages save (raise the limit)"};
+      throw config_error{"no order of a pipeline's runs keeps to the limit of saved bytes (raise the limit)"};
     if (best_span_ > shortest()) anneal(trials);
     return best_;
   }
@@ -465,16 +467,16 @@ class order_search {
     best_ = std::move(orders);
   }
 
-  static constexpr std::uint64_t farthest = 6;  // places that a run moves
+  static constexpr std::uint64_t farthest = 6;  // most places that a run moves
 
-  /// No stage is faster than its runs.
+  /// A lower bound: the runs of a stage without gaps.
   [[nodiscard]] double shortest() const
   {
     const double each = problem_.forward + problem_.backward_input + problem_.backward_weight;
     return each * problem_.micro_batches * problem_.part_count() / problem_.stages * (1 + 1e-12);
   }
 
-  /// The longest span counts; the others and early ends tell neighbours of equal span apart.
+  /// The longest span counts; other spans and early ends break ties.
   [[nodiscard]] double cost_of(const pass_clock::spans& found) const
   {
     const double runs = static_cast<double>(problem_.part_count()) * problem_.micro_batches;
@@ -528,11 +530,11 @@ class order_search {
   std::vector<std::int64_t> counts_;
 };
 
-/// The part of a schedule that a search decides, and how long it looks.
+/// The options of a search: the limit of a schedule, and the length of the search.
 ///
 ///     const search_effort effort{.limit = 1, .kept = 0.5, .trials = 20'000};
 struct search_effort {
-  double limit = 1;          ///< of what a stage saves, counted in what it saves for d micro-batches
+  double limit = 1;          ///< of the bytes that a stage saves, in units of the bytes for d micro-batches
   double kept = 0.5;         ///< as order_problem's
   std::uint32_t trials = 0;  ///< changes of the best order
   search_listener tell = nullptr;
@@ -545,7 +547,7 @@ struct search_effort {
                                               const search_effort& effort)
 {
   if (!(effort.kept >= 0 && effort.kept <= 1))
-    throw config_error{"what gradients of weights read is no part of what is saved (give kept from 0 to 1)"};
+    throw config_error{"kept, the part of saved bytes that gradients of weights read, is not from 0 to 1"};
   if (!(effort.limit * shape.stages >= 1))
     throw config_error{"a stage cannot save a single micro-batch (give a limit of at least 1 over the stages)"};
   const double rounds = plan.part_count() / shape.stages;  // parts of a stage
@@ -561,7 +563,7 @@ struct search_effort {
 }
 
 /// A schedule of searched orders, the same for each batch.
-/// @param plan    without steps   @param known   orders to begin with, beside those of the rules
+/// @param plan    without steps   @param known   orders to begin with, in addition to those of the rules
 /// @throws config_error   no order keeps to the limit
 [[nodiscard]] inline schedule searched_schedule(schedule plan, const pipeline_shape& shape,
                                                 const order_problem& problem, const search_effort& effort,

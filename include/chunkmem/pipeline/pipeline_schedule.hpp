@@ -26,7 +26,7 @@ enum class operation_kind : std::uint8_t {
   send_gradient,       ///< [SG] the gradient of a part's input, to the stage of the part before
   receive_gradient,    ///< [RG] the gradient of a part's output
   offload,             ///< [O] the activations that a part saved, to the host
-  reload,              ///< [L] the same, back to the device
+  reload,              ///< [L] these activations, back to the device
   update,              ///< [U] of the weights of a part, which makes a new version
 };
 
@@ -56,7 +56,7 @@ inline constexpr std::array<std::string_view, 12> operation_names{"forward",
   return index < operation_names.size() ? operation_names[index] : "an unknown step";
 }
 
-/// Whether the stage computes. Transfers and copies run aside.
+/// The step computes. Transfers and copies run asynchronously.
 [[nodiscard]] constexpr bool computes(operation_kind kind) noexcept
 {
   return kind <= operation_kind::recompute;
@@ -70,7 +70,7 @@ inline constexpr std::array<std::string_view, 12> operation_names{"forward",
   return kind == operation_kind::receive_activation || kind == operation_kind::receive_gradient;
 }
 
-/// One step of a stage: which part of the model, which micro-batch, which version of the weights.
+/// One step of a stage, with its part of the model, its micro-batch and its version of the weights.
 ///
 ///     const operation first{.kind = operation_kind::forward, .part = 0, .micro_batch = 3, .version = 0};
 struct operation {
@@ -89,9 +89,9 @@ struct operation {
 /// - Batch t reads version max(0, t - (versions - 1)) of the weights, on every stage, forward and backward. Version
 ///   t + 1 comes from the gradients of batch t. One version is synchronous training. Two versions are PipeDream-2BW
 ///   (Narayanan et al., 2021, arXiv 2006.09503).
-/// - Sends, receives, copies and updates only start in their place of the list. A step waits for the bytes that it
-///   reads.
-/// - A stage has at most `sends_in_flight` sends on their way. A further send waits for the oldest of them.
+/// - Sends, receives, copies and updates are asynchronous: the list has their starts. A step waits for the bytes that
+///   it reads.
+/// - A stage has at most `sends_in_flight` sends in flight. A further send waits for the oldest of them.
 ///
 /// Readers: `find_fault` (rules), `pipeline_timeline` (times), `replay_memory` (bytes).
 ///
@@ -99,10 +99,11 @@ struct operation {
 ///     for (const operation& step : plan.stages[0]) ...
 struct schedule {
   std::string name;
-  std::uint32_t micro_batches = 1;    ///< of a batch
-  std::uint32_t batches = 1;          ///< that the lists describe
-  std::uint32_t versions = 1;         ///< of the weights that a stage keeps at once
-  std::uint32_t gradient_sets = 1;    ///< that a stage keeps: two let an update run while the next batch adds up
+  std::uint32_t micro_batches = 1;  ///< of a batch
+  std::uint32_t batches = 1;        ///< that the lists describe
+  std::uint32_t versions = 1;       ///< of the weights that a stage keeps at once
+  std::uint32_t gradient_sets =
+      1;  ///< that a stage keeps: two let an update run while gradients of the next batch accumulate
   std::uint32_t sends_in_flight = 2;  ///< of a stage
   std::vector<std::uint32_t> owners;  ///< by part: its stage
   std::vector<std::vector<operation>> stages;
@@ -119,25 +120,25 @@ struct schedule {
     const std::uint32_t batch = batch_of(micro_batch);
     return batch < versions ? 0 : batch - (versions - 1);
   }
-  /// Whether bytes go from this part to one of another stage, or from such a part to this one.
+  /// The next part belongs to another stage (crosses_before: the part before does).
   [[nodiscard]] bool crosses_after(std::uint32_t part) const noexcept
   {
     return part + 1 < part_count() && owners[part] != owners[part + 1];
   }
   [[nodiscard]] bool crosses_before(std::uint32_t part) const noexcept { return part > 0 && crosses_after(part - 1); }
-  /// The place of a part and micro-batch in a table of all of them.
+  /// The index of a part and micro-batch in a table of all.
   [[nodiscard]] std::size_t cell_of(const operation& step) const noexcept
   {
     return std::size_t{step.part} * all_micro_batches() + step.micro_batch;
   }
 };
 
-/// A schedule as one number: every step of every stage, but not its name. Another schedule has another number, except
-/// by chance. What was made for one schedule (places of boundaries, links) is compared with it, and not by its shape.
+/// A hash of a schedule: every step of every stage, without its name. Objects that were made for one schedule (places
+/// of boundaries, links) are compared by it.
 ///
 ///     if (identity_of(mine) != identity_of(theirs)) ...  // the stages follow other schedules
 ///
-/// Never 0, which means that nothing is known. Cost: O(steps of all stages).
+/// Never 0, which means unknown. Cost: O(steps of all stages).
 [[nodiscard]] inline std::uint64_t identity_of(const schedule& plan) noexcept
 {
   collective::fingerprint all;

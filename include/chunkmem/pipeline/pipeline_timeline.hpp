@@ -20,7 +20,7 @@ namespace chunkmem::inline v0 {
 
 namespace pipeline {
 
-/// How long the runs of one part take for one micro-batch, and which bytes they move.
+/// The times of one part's runs for one micro-batch, and the bytes that they move.
 ///
 ///     const part_costs layers{.forward = 0.018, .backward_input = 0.018, .backward_weight = 0.009, .output = 8_MiB};
 struct part_costs {
@@ -31,7 +31,7 @@ struct part_costs {
   double gather = 0;           ///< of weights over replicas, in the forward run of a batch's first micro-batch [s]
   double update = 0;           ///< of the weights, with its sums over replicas [s]
   bytes output{};              ///< to the next part, and back as a gradient
-  bytes saved{};               ///< that an offload moves to the host, and a reload back
+  bytes saved{};               ///< that an offload copies to the host, and a reload back
 
   [[nodiscard]] bool operator==(const part_costs&) const = default;
 };
@@ -39,7 +39,7 @@ struct part_costs {
 /// A link from one stage to another one, in one direction.
 ///
 /// A transfer takes bytes / bytes_per_second on the link's channel, then `latency`. Links with the same channel share
-/// one wire: their transfers follow each other in the order in which both ends are ready. A link with the channel
+/// one wire: their transfers are serialized in the order in which both ends are ready. A link with the channel
 /// `unshared` never waits, as if the wire carried all transfers at once.
 ///
 ///     const stage_link slow{.latency = 14e-6, .bytes_per_second = 12e9, .channel = 0};
@@ -63,7 +63,8 @@ struct pipeline_costs {
   std::uint32_t stages = 0;
   double to_host_bytes_per_second = std::numeric_limits<double>::infinity();    ///< of each stage
   double to_device_bytes_per_second = std::numeric_limits<double>::infinity();  ///< of each stage
-  bool updates_aside = false;  ///< an update runs next to the stage's runs, as on a CPU; else it takes the stage's time
+  bool updates_aside =
+      false;  ///< an update overlaps with the stage's runs, as on a CPU; else it takes the stage's time
 
   [[nodiscard]] bool operator==(const pipeline_costs&) const = default;
   [[nodiscard]] stage_link& link(std::uint32_t from, std::uint32_t to)
@@ -75,7 +76,7 @@ struct pipeline_costs {
     return links[std::size_t{from} * stages + to];
   }
 
-  /// @throws config_error   other numbers of parts or stages than in the schedule, or a time or rate that cannot be
+  /// @throws config_error   other numbers of parts or stages than in the schedule, or an impossible time or rate
   void check(const schedule& plan) const
   {
     if (parts.size() != plan.part_count() || stages != plan.stage_count() ||
@@ -127,7 +128,7 @@ struct pipeline_costs {
   return costs;
 }
 
-/// When a step began and ended. For a send and a receive: when their transfer did.
+/// The begin and the end of a step; for a send or a receive, of its transfer.
 ///
 ///     const double seconds = times.steps[stage][index].end - times.steps[stage][index].begin;
 struct step_time {
@@ -152,7 +153,7 @@ struct stage_time {
 struct pipeline_times {
   double seconds = 0;  ///< until the last step of all stages has ended
   std::vector<stage_time> stages;
-  std::vector<std::vector<step_time>> steps;  ///< by stage and place in its list, where they were asked for
+  std::vector<std::vector<step_time>> steps;  ///< by stage and place in its list, where they were requested
 
   /// The longest span of a stage, as zero bubble pipelines (arXiv 2401.10241) count.
   [[nodiscard]] double span() const noexcept
@@ -174,9 +175,9 @@ struct pipeline_times {
 ///
 /// - A stage takes its steps in the order of its list, one run at a time.
 /// - A run begins when the stage is free, its input has arrived and its version of the weights is made.
-/// - A transfer begins when the sender has come to its send and the receiver to its receive. Then both go on.
-/// - Copies to the host and to the device have a queue each, in order. Updates aside have one queue.
-/// - The second run after an offload waits for its copy, which gives the bytes free.
+/// - A transfer begins when the sender has reached its send and the receiver its receive. Then both continue.
+/// - Copies to the host and to the device have a queue each, in order. Overlapping updates have one queue.
+/// - The second run after an offload waits for its copy, which frees the bytes.
 ///
 /// The same schedule and costs give the same times on every machine. Events at one time come in the order of stages.
 /// Cost: O(steps log stages); 24 bytes for each part and micro-batch and direction.
@@ -187,7 +188,7 @@ struct pipeline_times {
 ///     const pipeline_times times = timeline.run();
 class pipeline_timeline {
  public:
-  /// Events between two looks at an interruption. An event is a step that takes time, or waits.
+  /// Events between two checks of an interruption. An event is a step that takes time, or waits.
   static constexpr std::uint32_t events_between_looks = 256;
 
   /// @param plan, costs   outlive the timeline   @pre   find_fault(plan) finds nothing, or waits_for_ever
@@ -198,9 +199,9 @@ class pipeline_timeline {
     costs.check(plan);
   }
 
-  /// @param keep_steps   whether the result has the times of every step
-  /// @throws config_error   the stages wait for each other for ever; names a stage and its step
-  /// @throws interrupted    the caller wants this
+  /// @param keep_steps   the result has the times of every step
+  /// @throws config_error   the stages wait for each other forever; names a stage and its step
+  /// @throws interrupted    the caller wants to end
   [[nodiscard]] pipeline_times run(bool keep_steps = false)
   {
     stop_.look();
@@ -215,7 +216,7 @@ class pipeline_timeline {
     }
     for (std::uint32_t stage = 0; stage < plan_.stage_count(); ++stage)
       if (stages_[stage].next < plan_.stages[stage].size())
-        throw config_error{error_text{} << "chunkmem: stage " << stage << " waits for ever at step "
+        throw config_error{error_text{} << "chunkmem: stage " << stage << " waits forever at step "
                                         << stages_[stage].next << " of its schedule"};
     for (stage_time& it : times_.stages)
       if (it.first_begin == unknown) it.first_begin = 0;  // a stage without runs
@@ -237,7 +238,7 @@ class pipeline_timeline {
   /// The bytes of one boundary for one micro-batch, in one direction.
   struct crossing {
     double arrival = unknown;
-    std::uint32_t sender_step = UINT32_MAX;  // in the lists; UINT32_MAX: not come to yet
+    std::uint32_t sender_step = UINT32_MAX;  // in the lists; UINT32_MAX: not reached yet
     std::uint32_t receiver_step = UINT32_MAX;
   };
   /// A copy to the host, and the run that waits for it.
@@ -249,7 +250,7 @@ class pipeline_timeline {
     std::size_t next = 0;                  // step of the list
     std::size_t waits_for = nothing;       // a crossing that has not begun
     std::deque<std::size_t> on_their_way;  // crossings of its last sends, oldest first
-    std::deque<leaving> offloads;          // that the next two runs have not waited for
+    std::deque<leaving> offloads;          // for which the next two runs have not waited
     std::uint64_t runs = 0;
     double host_free = 0;
     double device_free = 0;
@@ -302,8 +303,8 @@ class pipeline_timeline {
     }
   }
 
-  /// The crossing that has to end before a step: of a run its input, of a send the oldest send where all are on their
-  /// way.
+  /// The crossing that has to end before a step: for a run its input, for a send the oldest send in flight where there
+  /// is no room for another.
   [[nodiscard]] std::size_t crossing_before(const stage_state& it, const operation& step) const
   {
     using enum operation_kind;
@@ -315,7 +316,7 @@ class pipeline_timeline {
     return nothing;
   }
 
-  /// When the stage itself has made what a run reads and writes: weights, reloaded activations, room for gradients.
+  /// The time at which the stage itself is ready for a run: weights, reloaded activations, room for gradients.
   [[nodiscard]] double stage_inputs_of(const operation& step) const
   {
     using enum operation_kind;
@@ -329,7 +330,7 @@ class pipeline_timeline {
     return ready;
   }
 
-  /// When the copies have ended that the next run waits for.
+  /// The end of the copies that the next run waits for.
   [[nodiscard]] static double end_of_offloads(const stage_state& it)
   {
     double end = 0;
@@ -338,7 +339,7 @@ class pipeline_timeline {
     return end;
   }
 
-  /// @return   when the stage goes on
+  /// @return   the time at which the stage continues
   double start(std::uint32_t stage, const operation& step, double now)
   {
     using enum operation_kind;
@@ -413,7 +414,8 @@ class pipeline_timeline {
     if (crossings_[which].sender_step != UINT32_MAX) transfer(which, now);
   }
 
-  /// Both ends are ready. The receiver, or the sender with no room for another send, may go on when it ends.
+  /// Both ends are ready. A waiting receiver, or a sender without room for another send, may continue when the transfer
+  /// ends.
   void transfer(std::size_t which, double now)
   {
     const bool is_gradient = which >= gradients();
@@ -459,7 +461,7 @@ class pipeline_timeline {
   {
     if (!times_.steps.empty()) times_.steps[stage][index] = {from, until};
   }
-  /// Where the crossings of gradients begin. A crossing has the number of the part that receives.
+  /// The index of the first crossing of gradients. A crossing has the number of the receiving part.
   [[nodiscard]] std::size_t gradients() const { return crossings_.size() / 2; }
 
   const schedule& plan_;
@@ -467,9 +469,9 @@ class pipeline_timeline {
   interruption stop_;
   pipeline_times times_;
   std::vector<crossing> crossings_;  // by direction, receiving part, micro-batch
-  std::vector<double> offloaded_;    // by part and micro-batch: when its copy has ended
+  std::vector<double> offloaded_;    // by part and micro-batch: the end of its copy
   std::vector<double> reloaded_;
-  std::vector<double> made_;  // by part and version: when its update has ended
+  std::vector<double> made_;  // by part and version: the end of its update
   std::vector<double> channel_free_;
   std::vector<stage_state> stages_;
   std::vector<event> events_;  // a heap, at most one for each stage

@@ -25,14 +25,14 @@ struct part_memory {
   bytes gradients{};         ///< of one set
   bytes states{};            ///< of the optimizer, where they stay on the device
   bytes input{};             ///< the output of the part before, and the gradient that goes back to it
-  bytes saved{};             ///< what a forward run makes for the backward run, without the input
-  bytes kept_for_weights{};  ///< what the gradient of the input leaves for the gradient of the weights
+  bytes saved{};             ///< made by a forward run for the backward run, without the input
+  bytes kept_for_weights{};  ///< left by the gradient of the input for the gradient of the weights
   bytes forward_working{};   ///< in addition while it runs forward
   bytes backward_working{};  ///< in addition while it runs backward
   bytes update_working{};    ///< in addition while it updates
 };
 
-/// The bytes of a stage at one moment, by what they are for.
+/// The bytes of a stage at one moment, by purpose.
 ///
 ///     std::printf("%llu B of weights\n", static_cast<unsigned long long>(lines.weights.count()));
 struct memory_lines {
@@ -40,7 +40,7 @@ struct memory_lines {
   bytes gradients{};  ///< of all sets
   bytes states{};
   bytes inputs{};  ///< of runs to come, and of runs whose backward run comes later
-  bytes saved{};   ///< for backward runs, with what the gradients of weights read
+  bytes saved{};   ///< for backward runs, with the bytes that gradients of weights read
   bytes received_gradients{};
   bytes sent{};  ///< outputs and gradients until they have left
   bytes working{};
@@ -58,7 +58,7 @@ struct memory_lines {
 struct stage_peak {
   bytes device{};
   bytes host{};          ///< of activations that were offloaded
-  std::size_t step = 0;  ///< of its list, at which the device first holds so many
+  std::size_t step = 0;  ///< of its list, at the first peak of the device
   memory_lines lines{};  ///< at that step
 };
 
@@ -186,7 +186,7 @@ class stage_replay {
   const schedule& plan_;
   const std::vector<part_memory>& parts_;
   const std::vector<operation>& steps_;
-  std::vector<std::uint8_t> again_;  // by part and micro-batch: whether a second forward run comes
+  std::vector<std::uint8_t> again_;  // by part and micro-batch: a second forward run comes
   std::deque<bytes> on_their_way_;
   std::deque<leaving> leaving_;
   memory_lines now_;
@@ -198,10 +198,10 @@ class stage_replay {
 
 /// The most bytes that each stage of a schedule holds, from the order of its steps alone.
 ///
-/// - Weights, gradients and states stay. So many versions and sets as the schedule says.
+/// - Weights, gradients and states stay, with the versions and sets of the schedule.
 /// - A receive takes the bytes of its buffer. An input stays until its backward run has ended.
-/// - A forward run takes its output and what it saves. Where the micro-batch is computed again, it saves nothing.
-/// - A backward run takes the gradient of its input, and gives free what it read.
+/// - A forward run allocates its output and its saved bytes. Where the micro-batch is recomputed, it saves nothing.
+/// - A backward run allocates the gradient of its input, and frees the bytes that it read.
 /// - The bytes of a send are free when the schedule's `sends_in_flight`-th send after it begins.
 /// - The bytes of an offload are free when the second run after it begins.
 ///
@@ -221,10 +221,10 @@ class stage_replay {
   return peaks;
 }
 
-/// The most bytes that each stage takes where a stage_runner runs it, with its boundaries.
+/// The most bytes that each stage takes in a stage_runner, with its boundaries.
 ///
-/// Boundaries have their places for the whole run, so their bytes and the most bytes of the rest add up.
-/// `replay_memory` counts the boundaries of each moment instead, and gives less.
+/// Boundaries have their places for the whole run, so their bytes are added to the peak of the rest. `replay_memory`
+/// counts the boundaries of each moment instead, and gives less.
 ///
 /// Use:
 ///

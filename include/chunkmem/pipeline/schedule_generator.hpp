@@ -13,8 +13,8 @@ namespace chunkmem::inline v0 {
 
 namespace pipeline {
 
-/// How long the runs of one micro-batch take on one stage [s], all parts of the stage together. Generators that weigh
-/// times read them. Other generators read the order of events alone.
+/// The times of the runs of one micro-batch on one stage [s], all parts of the stage together. Generators that compare
+/// times read them; add_transfers places receives by them.
 ///
 ///     const pass_seconds measured{.forward = 0.0185, .backward_input = 0.0181, .backward_weight = 0.0093,
 ///                                 .transfer = 0.0006};
@@ -26,7 +26,7 @@ struct pass_seconds {
   double update = 0;    ///< of the weights of a stage, all parts together; no run of a micro-batch
 
   [[nodiscard]] bool operator==(const pass_seconds&) const = default;
-  /// All runs of a micro-batch on one stage.
+  /// The sum of all runs of a micro-batch on one stage.
   [[nodiscard]] constexpr double all() const noexcept { return forward + backward_input + backward_weight; }
 };
 
@@ -39,16 +39,16 @@ struct pipeline_shape {
   std::uint32_t batches = 1;
   pass_seconds seconds{};
 
-  static constexpr double longest_time = 1e100;  ///< sums of times stay numbers [s]
+  static constexpr double longest_time = 1e100;  ///< sums of times stay finite [s]
 
-  /// @throws config_error   a number is 0, there are more than 2^31 micro-batches, or a time cannot be
+  /// @throws config_error   a number is 0, there are more than 2^31 micro-batches, or a time is impossible
   void check() const
   {
     if (stages == 0) throw config_error{"a pipeline has no stage (give stages 1 or more)"};
     if (micro_batches == 0) throw config_error{"a batch has no micro-batch (give micro_batches 1 or more)"};
     if (batches == 0) throw config_error{"a schedule has no batch (give batches 1 or more)"};
     if (std::uint64_t{micro_batches} * batches > INT32_MAX)
-      throw config_error{"a schedule has more than 2^31 micro-batches (ask for fewer batches)"};
+      throw config_error{"a schedule has more than 2^31 micro-batches (give fewer batches)"};
     for (const double time :
          {seconds.forward, seconds.backward_input, seconds.backward_weight, seconds.transfer, seconds.update})
       if (!(time >= 0 && time <= longest_time))
@@ -56,10 +56,10 @@ struct pipeline_shape {
   }
 };
 
-/// Decides which stage runs which part of which micro-batch when.
+/// Decides the order in which each stage runs the parts of micro-batches.
 ///
-/// `orders` gives runs, copies and updates. Sends and receives follow from the runs: `make_schedule` adds them. The
-/// same shape gives the same schedule on every machine.
+/// `orders` returns runs, copies and updates. `make_schedule` adds the sends and receives, which follow from the runs.
+/// The same shape gives the same schedule on every machine.
 ///
 ///     template <schedule_generator Generator>
 ///     schedule one_batch(const Generator& generator)

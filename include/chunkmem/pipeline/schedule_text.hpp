@@ -18,7 +18,7 @@ namespace chunkmem::inline v0 {
 
 namespace pipeline {
 
-/// Writes and reads a schedule as text: for people, for comparisons, and for schedules of one's own.
+/// Writes and reads a schedule as text: for readers, for comparisons, and for hand-written schedules.
 ///
 ///     schedule_text::write(file, plan);
 ///     const schedule mine = schedule_text::read(file, "mine.txt");
@@ -47,7 +47,7 @@ class schedule_text : private text_reader {
     out << "end\n";
   }
 
-  /// Reads what `write` wrote, or a person. @param name   of the file, for messages
+  /// Reads a text of `write`, or a hand-written one. @param name   of the file, for messages
   /// @throws format_error   names the file, the line, the key, and what is wrong with its value
   /// @throws config_error   the schedule has a fault: names the file; see find_fault
   /// @complexity            O(characters)

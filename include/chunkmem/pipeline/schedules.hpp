@@ -11,14 +11,14 @@
 #include <vector>
 
 // Generators that need no search: gpipe, one_f_one_b, eager_one_f_one_b, interleaved, pipedream_2bw, zb_h1 and zb_h2.
-// Schedules that are searched for are in pipeline/zero_bubble.hpp.
+// Searched schedules are in pipeline/zero_bubble.hpp.
 
 namespace chunkmem::inline v0 {
 
 namespace pipeline {
 
 /// The order of one stage that owns the part of its own number: some forward runs ahead, then a backward run and a
-/// forward run in turn, then the backward runs that are left.
+/// forward run in turn, then the remaining backward runs.
 ///
 ///     in_flight_order order{.ahead = 3};
 ///     order.append(plan, stage, 0, plan.micro_batches);
@@ -26,10 +26,10 @@ struct in_flight_order {
   static constexpr std::uint32_t fused = UINT32_MAX;
 
   std::uint32_t ahead = 1;           ///< forward runs before the first backward run; at least 1
-  std::uint32_t weight_lag = fused;  ///< by how many backward runs the gradients of the weights come later; `fused`:
+  std::uint32_t weight_lag = fused;  ///< delay of the gradients of the weights, in backward runs; `fused`:
                                      ///< each in one run with the gradient of the input
   bool updates_within = false;       ///< an update after the last run of each batch; else one after the last run of all
-  std::uint32_t update_delay = 0;    ///< by how many pairs of runs an update within comes later
+  std::uint32_t update_delay = 0;    ///< delay of an update within, in pairs of runs
 
   /// Appends the steps of the micro-batches from `begin` to `end` - 1. @pre begin < end, whole batches
   void append(schedule& plan, std::uint32_t stage, std::uint32_t begin, std::uint32_t end) const
@@ -75,9 +75,9 @@ template <class OrderOf>
 
 /// All forward runs of a batch, then all backward runs.
 ///
-/// Every stage saves the activations of all micro-batches: good for few of them, or with recomputing. A batch takes
-/// (m + d - 1)(F + B + W) without transfer times. Backward runs come in the order of the micro-batches here.
-/// Source: GPipe (Huang et al., 2019, arXiv 1811.06965). Cost: O(steps).
+/// Every stage saves the activations of all micro-batches: good for few of them, or with recomputation. A batch takes
+/// (m + d - 1)(F + B + W) without transfer times. Backward runs are in the order of the micro-batches. Source: GPipe
+/// (Huang et al., 2019, arXiv 1811.06965). Cost: O(steps).
 ///
 ///     const schedule plan = make_schedule(gpipe{}, {.stages = 4, .micro_batches = 8});
 class gpipe {
@@ -173,7 +173,7 @@ class interleaved {
  private:
   struct turn {
     std::uint32_t micro_batch = 0;  // within its batch
-    std::uint32_t round = 0;        // which part of the stage
+    std::uint32_t round = 0;        // index of the part within the stage
   };
 
   void check(const pipeline_shape& shape, std::uint32_t size) const
@@ -231,9 +231,9 @@ static_assert(schedule_generator<interleaved>);
   return stages == 0 ? 1 : 1 + (stages - 1 + micro_batches - 1) / micro_batches;
 }
 
-/// Pairs of runs that a stage has from the last backward run of a batch until the first forward run that reads the
-/// version which the batch makes: (K - 1) m - (d - 1 - s). An update aside that takes no longer costs no time, if the
-/// stage has two sets of gradients. @pre K versions are enough
+/// Pairs of runs of a stage between the last backward run of a batch and the first forward run that reads the version
+/// made by the batch: (K - 1) m - (d - 1 - s). An overlapping update of at most this time costs no time, if the stage
+/// has two sets of gradients. @pre K versions are enough
 [[nodiscard]] constexpr std::uint32_t update_slack(std::uint32_t stages, std::uint32_t micro_batches,
                                                    std::uint32_t versions, std::uint32_t stage) noexcept
 {
@@ -260,9 +260,10 @@ class pipedream_2bw {
                                    ///< update_slack. Above 0, a stage needs two sets of gradients.
   bool for_all_stages = false;  ///< an update needs gradients of all stages, such as a norm: stage s has its update s
                                 ///< pairs later than stage 0, so that no stage waits. Needs two sets of gradients.
-  std::uint32_t gradient_sets = 0;  ///< two let the next batch add up while an update runs; 0: as many as needed
+  std::uint32_t gradient_sets =
+      0;  ///< two let gradients of the next batch accumulate during an update; 0: as many as needed
 
-  /// @throws config_error   too few versions, or a delay that a stage has no time for
+  /// @throws config_error   too few versions, or a delay above the slack of a stage
   [[nodiscard]] schedule orders(const pipeline_shape& shape) const
   {
     const std::uint32_t needed = fewest_versions(shape.stages, shape.micro_batches);
@@ -297,11 +298,11 @@ static_assert(schedule_generator<pipedream_2bw>);
 /// The name before 0.2.
 using no_flush [[deprecated("use pipedream_2bw")]] = pipedream_2bw;
 
-/// As `one_f_one_b`, with the gradients of the weights in runs of their own, which fill gaps.
+/// As `one_f_one_b`, with separate runs for the gradients of the weights, which fill gaps.
 ///
 /// The idle time of a batch is (d - 1)(F + B - W) where W is at most F and B, and m is at least 2d. Stage s saves at
-/// most d - s micro-batches, as `one_f_one_b`, and up to s micro-batches of what the gradients of the weights read.
-/// Source: ZB-H1 of zero bubble pipelines (Qi et al., 2023, arXiv 2401.10241). Cost: O(steps).
+/// most d - s micro-batches, as `one_f_one_b`, and the inputs of weight gradients of up to s micro-batches. Source:
+/// ZB-H1 of zero bubble pipelines (Qi et al., 2023, arXiv 2401.10241). Cost: O(steps).
 ///
 ///     const schedule plan = make_schedule(zb_h1{}, {.stages = 4, .micro_batches = 8});
 class zb_h1 {
@@ -322,7 +323,7 @@ static_assert(schedule_generator<zb_h1>);
 /// As `zb_h1` with about twice the forward runs ahead, and less idle time.
 ///
 /// The idle time of a batch is (d - 1)(F + B - 2W) where 2W is at most F + B, and m is at least 2d. Stage s saves at
-/// most 2(d - s) - 1 micro-batches, and up to 2s of what the gradients of the weights read. Source: ZB-H2 of zero
+/// most 2(d - s) - 1 micro-batches, and the inputs of weight gradients of up to 2s micro-batches. Source: ZB-H2 of zero
 /// bubble pipelines (Qi et al., 2023, arXiv 2401.10241). Cost: O(steps).
 ///
 ///     const schedule plan = make_schedule(zb_h2{}, {.stages = 4, .micro_batches = 8});

@@ -34,19 +34,19 @@ namespace pipeline {
 
 namespace detail {
 
-/// The generations that the folders of all stages have, which every stage knows.
+/// The generations in the folders of all stages, known to every stage.
 ///
 ///     const stage_generations all = folders.find();
 ///     if (!all.common().empty()) load(all.common().front());
 class stage_generations {
  public:
-  /// @param by_rank   newest first, of each rank of the stages   @param stage_of   each
+  /// @param by_rank   newest first, for each rank of the stages   @param stage_of   the stage of each rank
   stage_generations(std::vector<std::vector<std::uint64_t>> by_rank, std::vector<std::uint32_t> stage_of)
       : by_rank_{std::move(by_rank)}, stage_of_{std::move(stage_of)}
   {
   }
 
-  /// Those that at least one stage has, newest first.
+  /// Generations that at least one stage has, newest first.
   [[nodiscard]] std::vector<std::uint64_t> of_any() const
   {
     std::vector<std::uint64_t> all;
@@ -56,14 +56,14 @@ class stage_generations {
     all.erase(rest.begin(), rest.end());
     return all;
   }
-  /// Those that each stage has, newest first.
+  /// Generations that each stage has, newest first.
   [[nodiscard]] std::vector<std::uint64_t> common() const
   {
     std::vector<std::uint64_t> all = of_any();
     std::erase_if(all, [&](std::uint64_t number) { return lacking(number).has_value(); });
     return all;
   }
-  /// Those that are newer than all that the stages have in common, newest first.
+  /// Generations that are newer than all common ones, newest first.
   [[nodiscard]] std::vector<std::uint64_t> newer() const
   {
     const std::vector<std::uint64_t> shared = common();
@@ -71,23 +71,22 @@ class stage_generations {
     std::erase_if(all, [&](std::uint64_t number) { return !shared.empty() && number <= shared.front(); });
     return all;
   }
-  /// Its save is known not to have ended.
+  /// The save of this generation is known to be incomplete.
   void add_unfinished(std::uint64_t number) { unfinished_.push_back(number); }
   [[nodiscard]] bool is_unfinished(std::uint64_t number) const
   {
     return std::ranges::find(unfinished_, number) != unfinished_.end();
   }
-  /// The first stage that does not have it.
+  /// The first stage without this generation.
   [[nodiscard]] std::optional<std::uint32_t> lacking(std::uint64_t number) const
   {
     for (std::size_t rank = 0; rank < by_rank_.size(); ++rank)
       if (std::ranges::find(by_rank_[rank], number) == by_rank_[rank].end()) return stage_of_[rank];
     return {};
   }
-  /// Folders of one training differ by the save that did not end, and by at most one more generation that is newer than
-  /// all that they have in common: a manifest of it was lost. Where they have none in common, they differ by the first
-  /// save alone: else a training would begin anew and replace what is left of them. @throws config_error   they differ
-  /// by more
+  /// Folders of one training may differ by an incomplete save, and by at most one more generation newer than all common
+  /// ones, of which a manifest was lost. Without a common generation, they may differ by the first save alone:
+  /// otherwise a new training would replace their generations. @throws config_error   they differ by more
   void expect_together() const
   {
     const std::vector<std::uint64_t> shared = common();
@@ -122,21 +121,21 @@ class stage_generations {
   return "stage " + std::to_string(stage) + " does not have it: a save that did not end on all stages";
 }
 
-/// The end of a load that found nothing. @param has_own   all stages have some, which are not whole
+/// The end of a load without a generation. @param has_own   all stages have incomplete ones
 [[noreturn]] inline void refuse_folders(const std::vector<checkpoint::skipped_generation>& skipped, bool has_own)
 {
   if (skipped.empty())
     throw io_error{
         "there is no checkpoint in this folder, nor in those of other stages (name others, or allow a fresh "
         "start)"};
-  throw io_error{error_text{} << "chunkmem: no generation is whole on all stages; the newest, number "
+  throw io_error{error_text{} << "chunkmem: no generation is complete on all stages; the newest, number "
                               << skipped.front().number << ": " << skipped.front().why
-                              << (has_own ? " (look at the disk of that stage, or begin anew in empty folders)"
-                                          : " (allow a fresh start, or bring the folder of that stage back)")};
+                              << (has_own ? " (check the disk of that stage, or start again in empty folders)"
+                                          : " (allow a fresh start, or restore the folder of that stage)")};
 }
 
-/// The folders of all stages of a pipeline, each seen by its own stage. Every stage makes the same calls. Replicas of a
-/// stage share a folder, which the first of them looks into.
+/// The folders of all stages of a pipeline, each accessed by its own stage. Every stage makes the same calls. Replicas
+/// of a stage share a folder, which the first of them reads.
 ///
 ///     stage_folders folders{here.all(), m, folder};
 ///     const stage_generations known = folders.find();
@@ -160,12 +159,12 @@ class stage_folders {
     place_.count = static_cast<std::uint32_t>(all.size());
   }
 
-  /// All stages have one number of the training, which tells their folders from those of other trainings. The first
-  /// save draws it. @throws config_error   on every stage: they go on with two trainings
+  /// Checks that all stages have one number of the training, which distinguishes their folders from those of other
+  /// trainings. The first save draws it. @throws config_error   on every stage: they continue two trainings
   void agree_on_run()
   {
     const std::vector<std::uint64_t> known = collective::words_of_all(stages_, word_of_first(content().run()));
-    expect_equal_runs(known, "goes on with", " (load all stages, or none of them, before they are saved)");
+    expect_equal_runs(known, "goes on with", " (load all stages, or none of them, before the save)");
     if (known[0] != 0) return;
     std::uint64_t drawn = 0;
     collective::all_or_none(stages_, [&] {
@@ -195,7 +194,7 @@ class stage_folders {
       if (is_claimed_by_all(number)) found.add_unfinished(number);
     return found;
   }
-  /// A number that no file of any folder has. @throws as checkpoint::next_generation, on every stage; comm_error
+  /// A number that no file in the folders has. @throws as checkpoint::next_generation, on every stage; comm_error
   [[nodiscard]] std::uint64_t next_number()
   {
     for (std::uint64_t least = 1;;) {
@@ -208,7 +207,8 @@ class stage_folders {
       if (std::ranges::min(all) == least) return least;
     }
   }
-  /// The newest generation in this folder is of this stage, as far as it says so. @throws config_error   of another one
+  /// Checks that the newest generation in this folder is of this stage, if it has the number of a stage. @throws
+  /// config_error   another stage
   void expect_own_stage()
   {
     with_first([&] {
@@ -221,9 +221,9 @@ class stage_folders {
       return 0;
     });
   }
-  /// Removes generations of a save that is known not to have ended: newer ones than all stages have, of this training.
-  /// Where they have none in common, it was a first save, which drew another number of the training. Its claims stay,
-  /// so that a removal that does not end is gone on with. @pre   known.expect_together()
+  /// Removes generations of a save that is known to be incomplete: generations of this training that are newer than the
+  /// common ones. Without a common generation it was a first save, with another number of the training. Its claims
+  /// stay, so that an interrupted removal can be continued. @pre   known.expect_together()
   void remove_newer(const stage_generations& known)
   {
     const std::vector<std::uint64_t> shared = known.common();
@@ -239,14 +239,15 @@ class stage_folders {
       return 0;
     });
   }
-  /// Removes files of saves that did not end. Where replicas share the folder, one of a dead job may still write some:
-  /// there they go when a new number is claimed. @pre   others are kept out
+  /// Removes files of incomplete saves. Where replicas share the folder, a process of a dead job may still write some:
+  /// these are removed when a new number is claimed. @pre   the folder is locked
   void remove_leftovers()
   {
     if constexpr (checkpoint::is_manager<Model>) (void)checkpoint::remove_leftovers(folder_);
   }
-  /// The oldest of the newest `keep` generations that all stages have whole; 0 where all stay.
-  /// @param checks   they are read @param known   as the folders are now @param newest   was just written: is whole
+  /// The oldest of the newest `keep` generations that are complete on all stages; 0 where all stay.
+  /// @param checks   reads them   @param known   the present generations   @param newest   was just written and is
+  ///   complete
   /// @throws comm_error
   [[nodiscard]] std::uint64_t oldest_kept(std::uint32_t keep, bool checks, const stage_generations& known,
                                           std::uint64_t newest = 0)
@@ -260,7 +261,7 @@ class stage_folders {
     }
     return 0;
   }
-  /// @throws io_error   on the replicas of this stage: some may be left
+  /// @throws io_error   on the replicas of this stage: some generations may remain
   void remove_older_than(std::uint64_t oldest)
   {
     with_first([&] {
@@ -270,7 +271,7 @@ class stage_folders {
       return 0;
     });
   }
-  /// What the manifests of a save say of it. @param files   of this rank @throws comm_error
+  /// The stage and save that the manifests of a save record. @param files   of this rank @throws comm_error
   template <class Files>
   [[nodiscard]] checkpoint::stored_stage place_of_save(const Files& files)
   {
@@ -288,8 +289,8 @@ class stage_folders {
     for (const std::uint64_t it : collective::words_of_all(stages_, stage.value())) all.add(it);
     return {place_.number, place_.count, all.value()};
   }
-  /// All stages opened a generation of one training and one save, each its own. @throws config_error   on every stage:
-  /// they did not
+  /// Checks that all stages opened a generation of one training and one save, each its own. @throws config_error   on
+  /// every stage: they did not
   void expect_one_save(std::uint64_t number, const checkpoint::manifest& own)
   {
     expect_equal_runs(collective::words_of_all(stages_, own.run), "has a folder of",
@@ -305,12 +306,12 @@ class stage_folders {
   }
 
  private:
-  /// Of the replicas of this stage.
+  /// The word of the first replica of this stage.
   [[nodiscard]] std::uint64_t word_of_first(std::uint64_t mine)
   {
     return collective::word_of_first(content_.ranks(), mine);
   }
-  /// Calls `work()` on the first replica of this stage. An error is one of all of them. @return   its result there
+  /// Calls `work()` on the first replica of this stage. All replicas throw its error. @return   its result there
   template <class Work>
   auto with_first(Work work) -> decltype(work())
   {
@@ -321,8 +322,8 @@ class stage_folders {
     return given;
   }
   [[nodiscard]] auto& content() { return content_.manager().content(); }
-  /// Every stage has the claim of a save. The first of them goes when all stages have the generation: while one lacks
-  /// it, the save did not end. @throws as find
+  /// Every stage has the claim of a save. The first claim is removed when all stages have the generation: while one
+  /// lacks it, the save is incomplete. @throws as find
   [[nodiscard]] bool is_claimed_by_all(std::uint64_t number)
   {
     std::uint64_t own = 0;
@@ -376,29 +377,29 @@ class stage_folders {
 /// Saves all stages of a pipeline, each into a folder of its own. Every stage calls it after the same batch.
 ///
 /// A generation has one number on all stages. If a stage cannot save, no stage has the generation, and the older ones
-/// are untouched, but for those that `keep_while_writing` lets go. Older ones go when all stages have the new one, and
-/// only such as are not among the newest `options.keep` that are whole on every stage.
+/// stay, except those that `keep_while_writing` removes. Older ones are removed when all stages have the new one,
+/// except the newest `options.keep` that are complete on every stage.
 ///
-/// After a power cut some stages may have one generation more than others: `load_stages` passes it over, and the next
-/// save removes it. So it is with the first save of a training, which counts when all stages have it. Claims of all
-/// stages prove that the save did not end. Where one lacks a manifest without them, the file was lost: the generation
-/// of the others stays until newer ones replace it, and folders without any generation in common are refused.
+/// After a power cut some stages may have one generation more than others: `load_stages` skips it, and the next save
+/// removes it. The same holds for the first save of a training, which counts when all stages have it. Claims of all
+/// stages prove that the save is incomplete. A missing manifest without these claims means a lost file: the generation
+/// of the other stages stays until newer ones replace it, and folders without a common generation are refused.
 ///
 ///     io::posix_folder folder{"runs/a/stage-" + std::to_string(here.stage())};
 ///     pipeline::save_stages(here.all(), m, folder);
 ///
-/// @param stages    a communicator of all stages; with replicas, of those of one replica, or of all
+/// @param stages    a communicator of all stages; with replicas, of the stages of one replica, or of all
 /// @throws as checkpoint::save, on every stage the error of the first stage that failed; comm_error
 /// @throws config_error   on every stage: folders of two trainings, folders of other stages, or folders that are more
 ///   than one generation apart
-/// @complexity   as checkpoint::save; and an exchange of a few words, which waits for the slowest stage. Older
-///   generations that stay are read before it returns
+/// @complexity   as checkpoint::save; and an exchange of a few words, which waits for the slowest stage. With
+///   check_older, older generations that stay are read before it returns
 template <class Ranks, class Manager, file_folder Folder>
 checkpoint::saved_generation save_stages(Ranks& stages, Manager& m, Folder& folder,
                                          const checkpoint::save_options& options = {})
 {
   collective::agree_on(stages, checkpoint::keeping_of(options),
-                       "stages keep other numbers of checkpoints, or check others (give all of them the same keep, "
+                       "stages have different options for older checkpoints (give all of them the same keep, "
                        "keep_while_writing and check_older)");
   detail::stage_folders folders{stages, m, folder};
   checkpoint::model_save saving{m, folder, options};
@@ -414,13 +415,13 @@ checkpoint::saved_generation save_stages(Ranks& stages, Manager& m, Folder& fold
     folders.expect_own_stage();
     folders.remove_newer(before);
   });
-  collective::all_or_none(stages, [&] { folders.remove_leftovers(); });  // behind that: they say what it was
+  collective::all_or_none(stages, [&] { folders.remove_leftovers(); });  // after that: they prove the incomplete save
   const std::uint64_t number = folders.next_number();
   try {
     collective::all_or_none(stages, [&] {
       saving.begin(number);
       if (saving.part().generation() != number)
-        throw io_error{"somebody else makes files in the folder of a stage (name a folder for this training)"};
+        throw io_error{"another program writes files in the folder of a stage (name a folder for this training)"};
     });
     if (options.keep_while_writing > 0) {
       const std::uint64_t oldest = folders.oldest_kept(options.keep_while_writing, true, folders.find());
@@ -428,7 +429,7 @@ checkpoint::saved_generation save_stages(Ranks& stages, Manager& m, Folder& fold
     }
     collective::all_or_none(stages, [&] { saving.write(); });
   } catch (const comm_error&) {
-    throw;  // others may go on to their commit: the claim says that there was a save
+    throw;  // others may continue to their commit: the claim records the save
   } catch (const error&) {
     saving.unclaim();
     throw;
@@ -457,16 +458,16 @@ checkpoint::saved_generation save_stages(Ranks& stages, Manager& m, Folder& fold
   return result;
 }
 
-/// Loads the newest generation that every stage has whole. Every stage calls it.
+/// Loads the newest generation that is complete on every stage. Every stage calls it.
 ///
 /// - The stages agree on a generation when all of them have read it: where one finds damage, all load the next older
-///   one. Where none is left, each gets the error, and no tensor of any stage has bytes.
+///   one. Where none is left, each gets the error, and tensors have no bytes on any stage.
 /// - The number of stages, their parts and the versions of the weights are those of the save. A folder of another
-///   training, of another stage or of another save of one number is refused. Generations of version 0.1 do not say of
-///   which stage and save they are, so of these the training is compared alone.
-/// - `skipped` has the generations that only some stages have, too: those of a save that did not end.
+///   training, of another stage or of another save of one number is refused. Generations of version 0.1 have no number
+///   of their stage and save, so only their training is compared.
+/// - `skipped` also has the generations that only some stages have, from an incomplete save.
 ///
-/// @return   with the number 0 after a fresh start, which options allow: the stages have no generation in common, or
+/// @return   with the number 0 after a fresh start, if options allow it: the stages have no generation in common, or
 ///   the first save did not end on all of them. `rounded` is of this stage
 /// @throws as checkpoint::load, on every stage the error of the first stage that failed; comm_error
 /// @throws config_error   on every stage: folders of two trainings, of other stages, or that are more than one
@@ -485,14 +486,14 @@ checkpoint::loaded_generation load_stages(Ranks& stages, Manager& m, const Folde
                        "some stages let numbers become infinite, and others do not (give all of them the same "
                        "allow_overflow)");
   collective::agree_on(stages, checkpoint::detail::word_of_patterns(options.begins_anew, options.leaves_out),
-                       "stages let other things begin anew or be left out (give all of them the same begins_anew and "
+                       "stages have different begins_anew or leaves_out (give all of them the same begins_anew and "
                        "leaves_out)");
   checkpoint::model_load loading{m, folder, options};
   collective::all_or_none(stages, [&] { loading.prepare(); });
   detail::stage_folders folders{stages, m, folder};
   const detail::stage_generations own = folders.find();
   own.expect_together();  // a save would refuse them later
-  // Before tensors are looked up: swapped folders would be told as a wrong model.
+  // Before tensors are looked up: swapped folders would be reported as a wrong model.
   collective::all_or_none(stages, [&] { folders.expect_own_stage(); });
   const detail::stage_generations all = folders.find(true);
   checkpoint::loaded_generation found;

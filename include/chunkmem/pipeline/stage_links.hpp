@@ -50,7 +50,7 @@ namespace detail {
   if (!host.empty()) text.append(" on ").append(host);
   return text;
 }
-/// What the errors of a link call its two stages. @param stages   names of all
+/// The names of a link's two stages in errors. @param stages   names of all
 [[nodiscard]] inline collective::member_names names_of_link(const stage_pair& pair,
                                                             const std::vector<std::string>& stages,
                                                             std::uint32_t micro_batches)
@@ -62,33 +62,32 @@ namespace detail {
 
 }  // namespace detail
 
-/// One stage's ends of its links: a group of two ranks for each direction of each pair of stages.
+/// One stage's ends of its links: a communicator of two ranks for each direction of each pair of stages.
 ///
-/// A group and an agent of its own for each direction let all of them work at once: a communicator does its calls in
-/// order, so a receive that comes early would hold up a send that comes later. In each group the sender is rank 0 and
-/// the receiver rank 1.
+/// Each direction has a communicator and an agent of its own, so that all work at once: a communicator runs its calls
+/// in order, so an early receive would block a later send. In each communicator the sender is rank 0 and the receiver
+/// rank 1.
 ///
 ///     stage_links<collective::local_threads> links{stage};
 ///     links.add({0, 1}, down, memory.adopt());
 ///     links.add({1, 0}, up, memory.adopt());
-///
-/// The communicators outlive this.
+/// The communicators outlive this object.
 template <class Communicator>
 class stage_links {
  public:
   using communicator_type = Communicator;
 
-  /// @param made_for   `identity_of` the schedule that all stages have agreed on; 0: they have not
+  /// @param made_for   `identity_of` the schedule that all stages have agreed on; 0: unknown
   explicit stage_links(std::uint32_t stage, std::uint64_t made_for = 0) noexcept : stage_{stage}, made_for_{made_for} {}
 
-  /// A link with the agent that works for it.
+  /// A link with its agent.
   struct link {
     stage_pair pair{};
     Communicator* ends = nullptr;
     agent stream = agent::host;
   };
 
-  /// @throws usage_error   the pair is not one of this stage, it is there already, or the group has other ranks
+  /// @throws usage_error   the pair is not one of this stage, was added already, or the communicator has other ranks
   void add(stage_pair pair, Communicator& ends, agent stream)
   {
     if (pair.first == pair.second || (pair.first != stage_ && pair.second != stage_))
@@ -108,7 +107,7 @@ class stage_links {
     return at == links_.end() ? nullptr : &*at;
   }
   [[nodiscard]] std::span<const link> all() const noexcept { return links_; }
-  /// Ends the group of every link for its other stage, so that no stage waits for this one until a deadline.
+  /// Revokes the communicator of every link, so that no stage waits for this one until a deadline.
   void revoke() noexcept
   {
     for (link& it : links_) it.ends->revoke();

@@ -24,13 +24,13 @@ namespace chunkmem::inline v0 {
 
 namespace pipeline {
 
-/// The arguments of a forward run, and of a run that computes again.
+/// The arguments of a forward run, and of a recomputation.
 ///
 ///     void forward(const forward_run& run) { layer(weights_of(run.step.version), run.input, run.output); }
 struct forward_run {
   operation step{};
   std::span<const std::byte> input{};  ///< empty for the first part, which reads the batch
-  std::span<std::byte> output{};       ///< empty for the last part, and where activations are computed again
+  std::span<std::byte> output{};       ///< empty for the last part, and in a recomputation
 };
 
 /// The arguments of a backward run.
@@ -38,7 +38,7 @@ struct forward_run {
 ///     void backward(const backward_run& run) { gradients(run.input, run.output_gradient, run.input_gradient); }
 struct backward_run {
   operation step{};
-  std::span<const std::byte> input{};            ///< of the part; empty for the first part
+  std::span<const std::byte> input{};            ///< input of the part; empty for the first part
   std::span<const std::byte> output_gradient{};  ///< empty for the last part
   std::span<std::byte> input_gradient{};         ///< to write; empty for the first part
 };
@@ -51,18 +51,18 @@ struct backward_run {
 ///       void update(const operation& step);  // makes version step.version of the weights of part step.part
 ///     };
 ///
-/// Calls work on the calling thread, or enqueue on one agent. Bytes that a run is given are valid for that agent.
-/// Other members serve schedules that have such steps: `backward_input(const backward_run&)` and
-/// `backward_weight(const operation&)`, `recompute(const forward_run&)`, `offload(const operation&)` and
-/// `reload(const operation&)`. A backward_weight has no boundaries: the stage keeps what it reads. A run on the calling
-/// thread is given bytes that came. Where runs are enqueued and a transfer fails, runs that follow have bytes that are
-/// not valid: they are not sent on, and no update of this stage follows, but a comm_error.
+/// The functions compute on the calling thread, or enqueue on one agent. The bytes of a run are valid for that agent.
+/// Optional members are for schedules with such steps: `backward_input(const backward_run&)` and `backward_weight(const
+/// operation&)`, `recompute(const forward_run&)`, `offload(const operation&)` and `reload(const operation&)`. A
+/// backward_weight has no boundaries: the stage keeps its inputs. A run on the calling thread gets received bytes.
+/// Where runs are enqueued and a transfer fails, later runs have invalid bytes: these are not sent, and this stage gets
+/// a comm_error before its next update.
 ///
-/// `evaluate(const forward_run&)` serves stage_runner::evaluate.
+/// `evaluate(const forward_run&)` is for stage_runner::evaluate.
 ///
 /// A training that may end early has `bool ends_before(std::uint32_t batch)`. Where it is true, the steps of that batch
-/// and of all later ones are left out. Every stage has to give the same answer, and none may have begun a step of such
-/// a batch: see last_begun_batch.
+/// and of all later ones are left out. Every stage has to return the same, and none may have begun a step of such a
+/// batch: see last_begun_batch.
 template <class Stage>
 concept pipeline_stage =
     requires(Stage& stage, const forward_run& ahead, const backward_run& back, const operation& step) {
@@ -71,8 +71,8 @@ concept pipeline_stage =
       stage.update(step);
     };
 
-/// The last batch of which some stage has begun a step when all stages have come to their updates of `batch`. Stages
-/// that agree in these updates to end early go on to the end of that batch.
+/// The last batch with a begun step on any stage when all stages have reached their updates of `batch`. Stages that
+/// agree in these updates to end early continue to the end of that batch.
 ///
 ///     if (agreed_to_end()) end_ = last_begun_batch(plan, step.version - 1);  // in update of the stage's last part
 ///     bool ends_before(std::uint32_t batch) const { return batch > end_; }
@@ -93,15 +93,15 @@ concept pipeline_stage =
 
 /// Runs one stage of a schedule: calls the stage's arithmetic, sends and receives.
 ///
-/// - Steps are taken in the order of the list. A receive and a send only start: each link works on an agent of its own.
-///   The agent of the stage's runs waits for their bytes: the calling thread, or another one such as `agent::compute`.
-/// - Boundaries lie in memory that the caller gives, such as a lease. `boundary_buffers` says how much, and where.
-/// - A stage that throws ends the groups of its links, so other stages end with a comm_error at once, and not by their
-///   deadline. The group of all stages ends with the stage's place. A receive starts early, so the deadline of a group
-///   has to be longer than the time in which a micro-batch passes all stages and comes back.
-/// - Where runs are enqueued, the calling thread waits before an update for the bytes that they were given, and agents
-///   of links call `check` of the communicators. A group of NCCL is not asked there: it may send what was made from a
-///   receive that failed, until its other links have ended.
+/// - Steps run in the order of the list. Receives and sends are asynchronous: each link works on an agent of its own.
+///   The agent of the stage's runs (the calling thread, or another one such as `agent::compute`) waits for their bytes.
+/// - Boundaries lie in memory of the caller, such as a lease. `boundary_buffers` gives their size and places.
+/// - A stage that throws revokes the communicators of its links, so other stages end with a comm_error at once, before
+///   their deadline. The communicator of all stages ends with the stage's place. A receive starts early, so the
+///   deadline of a link has to be longer than the time in which a micro-batch passes all stages and comes back.
+/// - Where runs are enqueued, the calling thread waits before an update for the received bytes, and agents of links
+///   call `check` of the communicators. Communicators of NCCL are not checked there: they may send results of a failed
+///   receive until the other links have ended.
 ///
 /// Nothing is allocated while the schedule runs. Cost: a call of the communicator for each send and receive.
 ///
@@ -110,17 +110,18 @@ concept pipeline_stage =
 ///     stage_runner runner{plan, links, memory, buffers, lease.span()};
 ///     runner.run(my_stage);
 ///
-/// With `checks::full{}` as its last argument it waits for each run, and finds what a stage does wrong with boundaries:
-/// an output that is not written whole, an input that changed before its backward run. Boundaries that no run reads any
-/// more are NaN, so a stage that kept a pointer to one computes NaN.
+/// With `checks::full{}` as its last argument it waits for each run, and finds mistakes of a stage with boundaries: an
+/// output that is not written whole, an input that changed before its backward run. After its last run a boundary is
+/// NaN, so a stage that kept a pointer to it computes NaN.
 ///
-/// @tparam Checks   as for a manager; it looks at bytes where the calling thread can read them
+/// @tparam Checks   as for a manager; checks bytes where the calling thread can read them
 /// @threads   one caller
 template <stream_backend Backend, class Links, class Checks = checks::none>
 class stage_runner {
  public:
-  /// All but the span outlive this. @param buffers   of this stage   @param memory   at least buffers.size() bytes
-  /// @param worker   the agent that the stage's runs are enqueued on; host: they work on the calling thread
+  /// All arguments but the span outlive this object. @param buffers   of this stage   @param memory   at least
+  /// buffers.size() bytes
+  /// @param worker   the agent of the stage's enqueued runs; host: they compute on the calling thread
   /// @throws config_error   the schedule has a fault
   /// @throws usage_error    a link is missing, links or buffers of another stage or schedule, or too little memory
   stage_runner(const schedule& plan, Links& links, Backend& backend, const boundary_buffers& buffers,
@@ -154,12 +155,12 @@ class stage_runner {
   }
   stage_runner(const stage_runner&) = delete;
 
-  /// Takes all steps, and returns when all have ended.
-  /// @param first_batch   steps of earlier batches are left out, on every stage: they were done before. The stage has
-  ///   version `first_batch` of the weights, and the versions before that are kept, as after a load
-  /// @throws comm_error   another stage failed or did not come; and what the stage's arithmetic throws. The details of
-  ///   an error say at which step the stage was
-  /// @throws usage_error  the schedule has a step that the stage has no function for
+  /// Runs all steps, and returns when all have ended.
+  /// @param first_batch   steps of earlier batches are left out, on every stage: they ran before. The stage has version
+  ///   `first_batch` of the weights and the kept versions before it, as after a load
+  /// @throws comm_error   another stage failed or did not come; and the errors of the stage's arithmetic. The details
+  ///   of an error have the step of the stage
+  /// @throws usage_error  the schedule has a step without a function of the stage
   template <pipeline_stage Stage>
   void run(Stage& stage, std::uint32_t first_batch = 0)
   {
@@ -175,9 +176,9 @@ class stage_runner {
         [&](const operation& step) { take(stage, step); });
   }
 
-  /// Takes the forward runs of one batch of the schedule alone, as `stage.evaluate(const forward_run&)`, and returns
-  /// when all have ended. No backward run and no update follow, and no gradient is sent. Every stage calls this between
-  /// the same two runs. `run.step.version` has no meaning: the stage takes its newest weights.
+  /// Runs only the forward runs of one batch of the schedule, as `stage.evaluate(const forward_run&)`, and returns when
+  /// all have ended. No backward run and no update follow, and no gradient is sent. Every stage calls this between the
+  /// same two calls of `run`. `run.step.version` has no meaning: the stage uses its newest weights.
   ///
   ///     runner.run(stage, done);       // until stage.ends_before
   ///     runner.evaluate(stage);        // micro-batches 0 to micro_batches - 1, in order
@@ -203,7 +204,7 @@ class stage_runner {
   static constexpr bool looks = Checks::is_on && Backend::host_addressable;
   using enum operation_kind;
   using communicator_type = typename Links::communicator_type;
-  /// Waits for the agents of links end by the deadline of themselves.
+  /// Waits for the agents of links end by their own deadline.
   static constexpr bool ends_waits =
       !requires(communicator_type& ends, Backend& backend, event its_end) { ends.await(backend, its_end); };
   template <class Stage>
@@ -219,7 +220,7 @@ class stage_runner {
     stage.reload(step);
   };
 
-  /// @param is_due   of a step; the others are left out
+  /// @param is_due   `is_due(step)`; other steps are left out
   template <class IsDue, class Take>
   void take_steps(IsDue is_due, Take take_it)
   {
@@ -228,7 +229,7 @@ class stage_runner {
       for (const operation& step : plan_->stages[links_->stage()]) {
         now = &step;
         if (!is_due(step)) {
-          if (sends(step.kind)) (void)next_send();  // buffers are used again in the rhythm of all sends
+          if (sends(step.kind)) (void)next_send();  // buffers are reused in the order of all sends
           continue;
         }
         links_->check();
@@ -255,7 +256,7 @@ class stage_runner {
     if (!is_there)
       throw usage_error{error_text{} << "chunkmem: the schedule has a step " << name_of(kind)
                                      << ", and the stage has no such function (give the stage all functions that "
-                                        "pipeline_stage names for it, or take a schedule without such steps)"};
+                                        "pipeline_stage names for it, or use a schedule without such steps)"};
   }
 
   template <class Stage>
@@ -297,7 +298,7 @@ class stage_runner {
     }
   }
 
-  // --- Runs, which are looked at with checks ---
+  // --- Runs, with checks where they are on ---
 
   template <class Work>
   void run_forward(const operation& step, Work work)
@@ -343,7 +344,7 @@ class stage_runner {
       watch_->end(buffer(boundary_kind::output_gradient, step.part, step.micro_batch));
     }
   }
-  /// All runs so far are over, and what they read has come.
+  /// Waits until all runs so far are over and their inputs have arrived.
   void wait_for_runs()
   {
     backend_->wait(agent::host, backend_->record(worker_));
@@ -381,7 +382,7 @@ class stage_runner {
 
   // --- Transfers ---
 
-  /// Of a part and micro-batch, in one direction, for the stage that receives.
+  /// The arrival of a boundary in one direction, for the receiving stage.
   [[nodiscard]] event& arrival(bool is_gradient, const operation& step)
   {
     return arrivals_[(is_gradient ? arrivals_.size() / 2 : 0) + plan_->cell_of(step)];
@@ -396,7 +397,7 @@ class stage_runner {
     if (plan_->crosses_after(step.part)) follow(arrival(true, step));
     links_->check();
   }
-  /// The stage's agent goes on behind a transfer. The calling thread waits by the deadline of the link.
+  /// The stage's agent waits for a transfer; the calling thread by the deadline of the link.
   void follow(event its_end)
   {
     if (worker_ == agent::host)
@@ -405,7 +406,7 @@ class stage_runner {
       followed_[static_cast<std::size_t>(its_end.source)] = its_end;
     backend_->wait(worker_, its_end);
   }
-  /// All that the runs so far were given has come: an update that is enqueued behind them is worth something.
+  /// Waits until all inputs of the runs so far have arrived, so that an update after them is valid.
   void expect_received()
   {
     for (const event& its_end : followed_) {
@@ -414,7 +415,7 @@ class stage_runner {
     }
     links_->check();
   }
-  /// Before the calling thread waits: where a link does not end a wait for its agent, it is ended here.
+  /// Before the calling thread waits: sets the deadline for links without a deadline of their own.
   void bound(event its_end)
   {
     for (const auto& it : links_->all())
@@ -422,8 +423,8 @@ class stage_runner {
         if (it.stream == its_end.source) it.ends->await(*backend_, its_end);
   }
 
-  /// The place of a send among those on their way. The oldest one has to be over first where too many are on their
-  /// way: its buffer is used again by later runs.
+  /// The place of a send among those in flight. Where too many are in flight, waits for the oldest: later runs reuse
+  /// its buffer.
   [[nodiscard]] event& next_send()
   {
     event& oldest = on_their_way_[sent_++ % on_their_way_.size()];
@@ -439,7 +440,7 @@ class stage_runner {
     const std::span<std::byte> place = buffer(kind, step.part, step.micro_batch);
     backend_->wait(out.stream, backend_->record(worker_));
     if constexpr (ends_waits)
-      if (worker_ != agent::host)  // what the runs were given may have failed to come: then nothing of it is sent
+      if (worker_ != agent::host)  // inputs of the runs may have failed to arrive: then no result is sent
         backend_->launch(out.stream, [links = links_, ends = out.ends]() noexcept {
           if (links->has_failed()) ends->revoke();
         });
@@ -448,7 +449,7 @@ class stage_runner {
   }
   void send_output(const operation& step) { send(step, step.part + 1, boundary_kind::output); }
   void receive_input(const operation& step) { receive(step, step.part - 1, boundary_kind::input); }
-  /// The bytes come into a buffer that earlier runs may still use.
+  /// Receives into a buffer that earlier runs may still use.
   void receive(const operation& step, std::uint32_t from_part, boundary_kind kind)
   {
     const auto& in = *links_->find({plan_->owners[from_part], links_->stage()});
@@ -457,7 +458,7 @@ class stage_runner {
     in.ends->receive(*backend_, in.stream, place.data(), bytes{place.size()}, rank_id{0}, label_of(step.part, step));
     arrival(step.kind == receive_gradient, step) = backend_->record(in.stream);
   }
-  /// Both ends have to mean the same bytes: the communicator compares labels.
+  /// A label of the bytes, which the communicator compares on both ends.
   [[nodiscard]] std::uint32_t label_of(std::uint32_t receiving_part, const operation& step) const noexcept
   {
     return receiving_part * plan_->all_micro_batches() + step.micro_batch;
@@ -472,14 +473,14 @@ class stage_runner {
     backend_->wait(agent::host, backend_->record(worker_));
     links_->check();
   }
-  /// Other stages hear of it, and nothing works on the boundaries any more.
+  /// Revokes the links, and waits until no work uses the boundaries.
   void give_up() noexcept
   {
     links_->revoke();
     for (const auto& it : links_->all()) wait_for(it.stream);
     wait_for(worker_);
   }
-  /// The details of an error say where the stage was.
+  /// Adds the step of the stage to the details of an error.
   void tell_step(error& failed, const operation* now) const noexcept
   {
     error_text line;
@@ -491,7 +492,7 @@ class stage_runner {
            << now->version;
     try {
       failed.append_details(line.view());
-    } catch (const std::bad_alloc&) {  // the error itself says what happened
+    } catch (const std::bad_alloc&) {  // the error itself names the cause
     }
   }
   void wait_for(agent stream) noexcept

@@ -42,15 +42,15 @@ namespace pipeline {
 ///     go_on();
 ///     aside.wait();
 ///
-/// Cost: nothing without a task; two wake-ups for each. No allocation after the first. Its end waits for the task, but
-/// not in a forked child.
+/// Cost: nothing without a task; two wake-ups for each. No allocation after the first. Its destructor waits for the
+/// task, but not in a forked child.
 /// @threads   one caller
 class task_aside {
  public:
   task_aside() = default;
   task_aside(const task_aside&) = delete;
 
-  /// @pre no task is running   @param work   throws nothing   @throws device_error   the system gives no thread
+  /// @pre no task is running   @param work   does not throw   @throws device_error   no thread can be started
   template <class Work>
   void start(Work work)
   {
@@ -58,7 +58,7 @@ class task_aside {
     (*thread_)->worker.enqueue(backend::operation::launching(std::move(work)));
     is_running_ = true;
   }
-  /// A task was started, and nobody has waited for it yet.
+  /// A task was started, and `wait` was not called yet.
   [[nodiscard]] bool is_running() const noexcept { return is_running_ && thread_->is_owner(); }
   /// @pre a task is running
   void wait() noexcept
@@ -68,7 +68,7 @@ class task_aside {
   }
 
  private:
-  /// A thread, and what it works with. A forked child has none of it.
+  /// A thread with its data, absent in a forked child.
   struct own_thread {
     backend::progress_table done{};
     backend::wait_totals waits{};
@@ -83,48 +83,47 @@ class task_aside {
 ///
 /// All stages clip by one norm, and skip together if a gradient of any stage is not finite. The norm has the bits of
 /// one device that has all parameters: stages exchange the measure of every gradient, and add them up in the order of
-/// the whole model. Where no option asks for a norm and the step does not skip, stages do not wait for each other but
-/// to compare their options.
+/// the whole model. Without a norm and without skips, stages wait for each other only to compare their options.
 ///
 /// Use, on every stage in each update:
 ///
 ///     stage_step steps{here.all()};
 ///     const auto done = steps.take(m, adam, options, pool, [&](tensor_handle it) { return number_in_model(it); });
 ///
-/// Where the schedule has updates later than their batches (`pipedream_2bw{.for_all_stages = true}`), `begin` behind
-/// the last backward run of a batch lets stages talk while they go on.
+/// Where the schedule has updates later than their batches (`pipedream_2bw{.for_all_stages = true}`), `begin` after the
+/// last backward run of a batch lets stages communicate while they compute.
 ///
-/// Where a stage has replicas, `m` is its sharded_model. Each replica is in one pipeline, and makes a stage_step of the
-/// stages of that pipeline. All replicas then have the norm of all stages.
+/// Where a stage has replicas, `m` is its sharded_model. Each replica is in one pipeline, and constructs a stage_step
+/// of the stages of that pipeline. All replicas then have the norm of all stages.
 ///
 /// Stages compare the options of the step, the loss scale, the type and lists of the kernel, the options that all
-/// groups share, and the number of updates. They compare what is set for a group where it owns parameters on more than
-/// one stage, and the updates that copies of a tied weight have missed. A stage may have no gradient in a step, if
-/// another one has.
+/// groups share, and the number of updates. They compare the options of a group with parameters on more than one stage,
+/// and the updates that copies of a tied weight have missed. A stage may have no gradient in a step, if another one
+/// has.
 ///
-/// If one stage cannot begin the step, no stage takes it, and each says why. If a step throws, call it again on every
-/// stage that it threw on, as optimizer::step. Cost: one pass over the gradients that gradient_done did not measure,
-/// and 32 B from each stage to each other for each parameter and group; 32 B more for each parameter where some have
-/// missed updates. A stage waits for all others.
+/// If one stage cannot begin the step, no stage takes it, and each throws the reason. If a step throws, call it again
+/// on every stage on which it threw, as optimizer::step. Cost: one pass over the gradients that gradient_done did not
+/// measure, and 32 B from each stage to each other stage for each parameter and group; 32 B more for each parameter
+/// where some have missed updates. A stage waits for all others.
 /// @tparam Ranks   a communicator of all stages: exchanges words
 template <class Ranks>
 class stage_step {
  public:
-  /// @param stages   outlives this
+  /// @param stages   outlives this object
   explicit stage_step(Ranks& stages) : stages_{stages} {}
   stage_step(const stage_step&) = delete;
   ~stage_step()
   {
-    if (talk_aside_.is_running()) stages_.revoke();  // this stage failed: others may have heard it, and updated
+    if (talk_aside_.is_running()) stages_.revoke();  // this stage failed: others may have its words, and updated
   }
 
-  /// One step. @param number_of   `number_of(handle)`: place of a parameter in the whole model. Copies of a tied weight
-  ///   have one number and equal gradients, and count once
+  /// Takes one step. @param number_of   `number_of(handle)`: index of a parameter in the whole model. Copies of a tied
+  ///   weight have one number and equal gradients, and count once
   /// @throws comm_error    another stage failed or did not come
   /// @throws usage_error   a step was begun with other gradients or options, on this stage alone: call it again with
-  ///   those of `begin`; on every stage: one cannot begin the step, stages were given other options or have made
-  ///   other numbers of updates, none has a gradient, or two parameters with one number have different gradients or
-  ///   have missed other numbers of updates; and as optimizer::step
+  ///   those of `begin`; on every stage: one cannot begin the step, stages have different options or numbers of
+  ///   updates, none has a gradient, or two parameters with one number have different gradients or missed updates; and
+  ///   as optimizer::step
   template <class Manager, optimizer_kernel Kernel, executor Executor, class NumberOf>
   optimizer::step_outcome take(Manager& m, Kernel& kernel, const optimizer::step_options& options, Executor& workers,
                                NumberOf number_of)
@@ -136,7 +135,7 @@ class stage_step {
       return take_alone(driver, m, kernel, options, optimizer::detail::update_at_once{}, number_of);
     }
   }
-  /// The same with updates that wait until their weights are used: on this stage, whatever others do.
+  /// As above, with late updates on this stage; other stages may update at once.
   ///
   ///     optimizer::late_updates late{m, adam, pool};
   ///     const auto done = steps.take(m, late, options, [&](tensor_handle it) { return number_in_model(it); });
@@ -153,12 +152,12 @@ class stage_step {
         return take_alone(taker.driver(), m, taker.kernel(), kept, timing, number_of);
     });
   }
-  /// Begins a step whose gradients are complete, while this stage goes on: those of other stages come later. `take`
-  /// then waits for them, with the same options. Until then, these gradients stay as they are, and nobody else uses the
-  /// group of the stages. One step is begun at a time: an update comes before the gradients of the next batch are
-  /// complete.
-  /// @throws device_error   the system gives no thread   @throws usage_error   a step was begun and not taken. What is
-  ///   wrong with the step itself, `take` throws on every stage
+  /// Begins a step whose gradients are complete, while this stage continues: gradients of other stages come later.
+  /// `take` then waits for them, with the same options. Until then, these gradients must not change, and no other call
+  /// may use the communicator of the stages. One step is begun at a time: an update comes before the gradients of the
+  /// next batch are complete.
+  /// @throws device_error   no thread can be started   @throws usage_error   a step was begun and not taken. `take`
+  ///   throws mistakes in the step itself, on every stage
   /// @param workers   measure the gradients; on the device, where `take` gets device_updates
   template <class Manager, optimizer_kernel Kernel, class NumberOf, executor Executor = const serial>
   void begin(Manager& m, Kernel& kernel, const optimizer::step_options& options, NumberOf number_of,
@@ -166,7 +165,7 @@ class stage_step {
   {
     static_assert(
         !requires { m.ranks(); }, "chunkmem: the step of a stage with replicas is not begun before it is taken");
-    expects(!talk_aside_.is_running(), "a step of all stages was begun twice (take it between)");
+    expects(!talk_aside_.is_running(), "a step of all stages was begun twice (take the first one before)");
     driver_of<Manager, Kernel, Executor> driver{m, kernel, {m.backend(), workers}};
     if (m.rehearsing()) {
       rehearse_measures(driver, m, options);
@@ -185,20 +184,20 @@ class stage_step {
     });
   }
   /// Copies of one weight on several stages, such as a tied table, are filled stage by stage: compares their bits.
-  /// Every stage calls it, between iterations and before the first step. A stage without a copy gives none. Where a
-  /// stage has replicas, it compiles for devices that the host can read.
+  /// Every stage calls it, between iterations and before the first step. A stage without a copy gives none. With
+  /// replicas of a stage, it compiles only for devices that the host can address.
   ///
   ///     steps.expect_equal_copies(m, here.stage() == 0 ? std::optional{table} : std::nullopt);
   ///
-  /// @throws usage_error   on every stage: which ones have other values, or have not filled their copy; comm_error; as
+  /// @throws usage_error   on every stage: the stages with other values, or without a filled copy; comm_error; as
   ///   acquire
   template <class Manager, element Element>
   void expect_equal_copies(Manager& m, const std::optional<tensor<Element>>& copy)
   {
     if constexpr (requires { m.ranks(); })
       static_assert(Manager::engine_type::host_addressable,
-                    "chunkmem: a stage with replicas has its weights whole on a device that the host cannot read; "
-                    "compare the values that copies of a weight are filled with (collective::words_of_all)");
+                    "chunkmem: a stage with replicas gathers its weights on a device that the host cannot read; "
+                    "compare the values with which copies of a weight are filled (collective::words_of_all)");
     std::uint64_t word = 0;
     collective::all_or_none(stages_, [&] {
       if (!copy) return;
@@ -215,8 +214,8 @@ class stage_step {
                                      << static_cast<std::uint64_t>(first - words.begin())
                                      << " (fill all copies with the same values)"};
   }
-  /// A step that was begun does not count any more, as when its gradients were dropped or a checkpoint was loaded. Call
-  /// it on every stage. Waits until the stages have talked.
+  /// Voids a step that was begun, for example after drop_gradients or a load. Call it on every stage. Waits until the
+  /// stages have communicated.
   void forget() noexcept
   {
     if (talk_aside_.is_running()) talk_aside_.wait();
@@ -250,12 +249,13 @@ class stage_step {
   template <class Manager, class Kernel, class Executor>
   using driver_of = optimizer::detail::step_driver<Manager, Kernel, optimizer::detail::caller_site<Manager, Executor>>;
 
-  /// The decision of a stage with replicas. All that it is given outlives it.
+  /// The decision of a stage with replicas. All arguments outlive it.
   template <class Model, class Kernel, class NumberOf>
   [[nodiscard]] auto decision_of(Model& m, Kernel& kernel, const optimizer::step_options& options, NumberOf& number_of)
   {
     expects(static_cast<const void*>(&stages_) != &m.ranks(),
-            "a step of all stages was given the group of a stage's replicas (make it of the stages: here.all())");
+            "a step of all stages was given the communicator of a stage's replicas (give it that of the stages: "
+            "here.all())");
     return [&](auto agree, std::uint64_t updates, const auto& measures) {
       const auto begin = [&] {
         agree();
@@ -287,7 +287,7 @@ class stage_step {
         throw usage_error{
             "a step was begun with other gradients or options than it is taken with (give take the options of begin, "
             "and "
-            "begin a step when its gradients are complete; forget it on every stage to begin anew)"};
+            "begin a step when its gradients are complete; forget it on every stage to begin again)"};
       if (!heard_ || heard_->first != now) {
         if (!talk_aside_.is_running()) propose_gradients(driver, m, kernel, options, number_of);
         const gradient_measure all = hear();
@@ -300,7 +300,7 @@ class stage_step {
     heard_.reset();
     return done;
   }
-  /// Reads the gradients that a step would read, so that its record is true.
+  /// Reads the gradients that a step would read, so that the record has these accesses.
   template <class Driver, class Manager>
   static void rehearse_measures(Driver& driver, Manager& m, const optimizer::step_options& options)
   {
@@ -317,7 +317,7 @@ class stage_step {
       driver.expect_not_guessed();
       driver.check(options);
       driver.prepare(options);
-      return m.updates().has_gradients_of_part();  // checks look before any stage updates
+      return m.updates().has_gradients_of_part();  // checks run before any stage updates
     };
     const auto measure = [&](auto visit) {
       m.for_each_parameter([&](tensor_handle it, const tensor_info& info) {
@@ -338,7 +338,7 @@ class stage_step {
   {
     return optimizer::detail::step_rules{options}.needs_measures();
   }
-  /// Collects what stages compare. @param own   manager of what this rank owns
+  /// Collects the words that stages compare. @param own   manager of this rank
   template <class Manager, class Kernel>
   void say_settings(Manager& own, Kernel& kernel, const optimizer::step_options& options, std::uint64_t updates)
   {
@@ -359,7 +359,7 @@ class stage_step {
       mine_.resize(mine_.size() + words_of_gradient - 2);
     }
   }
-  /// Of the settings of a group, or of those that are of no group.
+  /// A hash of the settings of a group, or of the settings without a group.
   [[nodiscard]] std::uint64_t word_of(std::optional<group_id> group) const
   {
     collective::fingerprint word;
@@ -368,7 +368,7 @@ class stage_step {
     return word.value();
   }
 
-  /// The step that this stage takes, in this process: the options of the kernel are among it.
+  /// The key of this stage's step, in this process: includes the options of the kernel.
   template <class Driver>
   [[nodiscard]] static step_key key_of(const Driver& driver, const optimizer::step_options& options)
   {
@@ -378,8 +378,8 @@ class stage_step {
     return {driver.version(), all.value()};
   }
 
-  /// Collects what this stage says. @param own   manager of what this rank owns
-  /// @param begin   this stage's part of the beginning: `begin()` says whether it has a gradient
+  /// Collects the words of this stage. @param own   manager of this rank
+  /// @param begin   this stage's part of the begin: `begin()` returns whether it has a gradient
   /// @param measure   `measure(visit)`: `visit(handle, measure)` for each gradient of this stage
   /// @param weights   `weights(visit)`: `visit(handle)` for each parameter of this stage
   template <class Manager, class Kernel, class Begin, class Measure, class Weights, class NumberOf>
@@ -408,7 +408,7 @@ class stage_step {
       wrong_ = std::current_exception();
     }
   }
-  /// Errors that stages do not tell each other end their group.
+  /// Errors that stages cannot exchange revoke their communicator.
   void tell_what_is_wrong()
   {
     try {
@@ -465,7 +465,8 @@ class stage_step {
       mine_.resize(mine_.size() + words_of_gradient - 2);
     }
   }
-  /// Every stage finds the same. @return   copies of a weight have missed other numbers of updates: `missed_` has them
+  /// Every stage finds the same. @return   copies of a weight have missed different numbers of updates: `missed_` has
+  /// them
   [[nodiscard]] bool find_other_missed()
   {
     missed_of_all_.clear();
@@ -480,7 +481,7 @@ class stage_step {
     if (found != missed_of_all_.end()) missed_.emplace(*found, *std::next(found));
     return missed_.has_value();
   }
-  /// The calling thread knows the names. @throws usage_error   on every stage
+  /// On the calling thread, which may read names. @throws usage_error   on every stage
   template <class Model, class Weights, class NumberOf>
   void refuse_missed(const Model& m, Weights weights, NumberOf number_of)
   {
@@ -510,8 +511,8 @@ class stage_step {
                   "give all stages the same options and one type of kernel, and load checkpoints of the same step; "
                   "options that differ are those of a group, which owns weights on one stage alone"})};
   }
-  /// Stages that own parameters of one group have set the same for it.
-  /// @throws usage_error   on every stage: what is set on one of two stages
+  /// Checks that stages with parameters of one group have equal settings for it. @throws usage_error   on every stage:
+  /// the settings of one of two stages
   void expect_equal_groups()
   {
     groups_of_all_.clear();
@@ -526,7 +527,7 @@ class stage_step {
         one.word != nothing_set ? refuse_group(one, other) : refuse_group(other, one);
     }
   }
-  /// @throws usage_error   on every stage: `one` says what it has set
+  /// @throws usage_error   on every stage: with the settings of `one`
   void refuse_group(const group_word& one, const group_word& other)
   {
     collective::all_or_none(stages_, [&] {
@@ -540,7 +541,7 @@ class stage_step {
                             << other.stage << " (give all stages that own weights of a group the same options for it)"};
     });
   }
-  /// What the talk gave that runs aside, or that takes place now.
+  /// The result of the exchange that runs on its own thread, or of an exchange now.
   [[nodiscard]] gradient_measure hear()
   {
     if (!talk_aside_.is_running()) return talk();
@@ -560,10 +561,10 @@ class stage_step {
     gradient_measure sum;
     for (std::size_t index = 0; index < measures_.size(); ++index) {
       const bool is_copy = index > 0 && measures_[index].number == measures_[index - 1].number;
-      expects(
-          !is_copy || words_of(measures_[index].measure) == words_of(measures_[index - 1].measure),
-          "two parameters of a step have one number and other gradients (number them as in the whole model, and add "
-          "the gradients of a tied weight up before the step)");
+      expects(!is_copy || words_of(measures_[index].measure) == words_of(measures_[index - 1].measure),
+              "two parameters of a step have one number and different gradients (number them as in the whole model, "
+              "and add "
+              "the gradients of a tied weight up before the step)");
       if (!is_copy) sum.add(measures_[index].measure);
     }
     return sum;
@@ -573,9 +574,9 @@ class stage_step {
   std::uint64_t word_ = 0;   // of the settings of no group
   std::uint64_t facts_ = 0;  // bits of fact
   bool needs_measures_ = false;
-  step_key begun_{};                                            // of a talk aside
-  std::optional<std::pair<step_key, gradient_measure>> heard_;  // of a step that did not end: nobody is asked again
-  std::exception_ptr wrong_;                                    // what keeps this stage from the step
+  step_key begun_{};                                            // of an exchange on its own thread
+  std::optional<std::pair<step_key, gradient_measure>> heard_;  // of a step that did not end: not exchanged again
+  std::exception_ptr wrong_;                                    // the reason why this stage cannot take the step
   std::vector<optimizer::setting> settings_;                    // of the step, for the sentence of a refusal
   std::vector<group_id> groups_;                                // that own parameters on this stage
   std::vector<group_word> groups_of_all_;
@@ -585,10 +586,10 @@ class stage_step {
   std::vector<missed_of_copy> missed_of_all_;
   std::optional<std::pair<missed_of_copy, missed_of_copy>> missed_;  // two copies that differ
   std::vector<numbered_measure> measures_;
-  gradient_measure answer_{};            // of a talk aside
-  std::exception_ptr failure_;           // of a talk aside
-  bool has_rehearsed_measures_ = false;  // by a begin that was rehearsed
-  task_aside talk_aside_;                // last: it ends before what it uses
+  gradient_measure answer_{};            // of an exchange on its own thread
+  std::exception_ptr failure_;           // of an exchange on its own thread
+  bool has_rehearsed_measures_ = false;  // by a rehearsed begin
+  task_aside talk_aside_;                // the last member: it ends before the members that it uses
 };
 
 }  // namespace pipeline

@@ -20,7 +20,7 @@ namespace chunkmem::inline v0 {
 
 namespace pipeline {
 
-/// Stages that are threads of this process, with a group of two for each direction of each link.
+/// Stages that are threads of this process, with a communicator of two ranks for each direction of each link.
 ///
 ///     thread_stages{plan}.run([&](thread_stages::place& here) {
 ///       backend::host_arena memory{options};
@@ -32,7 +32,7 @@ namespace pipeline {
 /// @threads   any
 class thread_stages {
  public:
-  /// @param pipeline   what this pipeline is called in errors, where there are several: "replica 1"
+  /// @param pipeline   name of this pipeline in errors, where there are several: "replica 1"
   /// @throws config_error   a deadline of 0
   explicit thread_stages(const schedule& plan, const collective::thread_group_options& options = {},
                          std::string_view pipeline = {})
@@ -66,7 +66,7 @@ class thread_stages {
     [[nodiscard]] std::uint32_t stage() const noexcept { return stage_; }
     /// `identity_of` the schedule of all stages.
     [[nodiscard]] std::uint64_t made_for() const noexcept { return made_for_; }
-    /// This stage's end of a group of all stages, as for stage_step.
+    /// This stage's communicator of all stages, as for stage_step.
     [[nodiscard]] collective::local_threads& all() noexcept { return all_; }
     using communicator_type = collective::local_threads;
     /// Calls `visit(pair, end)` for each link, in ascending order.
@@ -75,7 +75,7 @@ class thread_stages {
     {
       for (std::size_t index = 0; index < pairs_.size(); ++index) visit(pairs_[index], ends_[index]);
     }
-    /// The links, each with an agent of this backend. Call it once for a backend.
+    /// The links, each with an agent of this backend. Call it once for each backend.
     /// @throws usage_error   the backend has no more agents
     template <stream_backend Backend>
     [[nodiscard]] stage_links<collective::local_threads> links(Backend& backend)
@@ -96,9 +96,9 @@ class thread_stages {
   /// Calls `work(place)` once for each stage, each on a thread of its own, and returns when all have ended. Call it
   /// once: each place can be taken once.
   ///
-  /// Where one throws, its ends are gone, so waits of its neighbours end with a comm_error at once.
-  /// @throws what the first stage threw whose failure is no comm_error, which are others' mostly; else what the first
-  ///   one did
+  /// Where one throws, its ends are closed, so waits of its neighbours end with a comm_error at once.
+  /// @throws the error of the first stage that failed with no comm_error, since a comm_error is mostly a consequence;
+  ///   else the first comm_error
   template <class Work>
   void run(Work work) const
   {

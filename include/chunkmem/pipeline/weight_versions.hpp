@@ -21,16 +21,16 @@ namespace chunkmem::inline v0 {
 
 namespace pipeline {
 
-/// The registered state of weight_versions: the newest version, and how far its update is (0: it is whole).
+/// The registered state of weight_versions: the newest version, and the progress of its update (0: complete).
 inline constexpr std::string_view weight_versions_state = "weight_versions";
 
 /// Keeps several versions of the weights of a stage, as lists of chunks.
 ///
-/// The newest version is the value of each parameter, with masters and states. An older one is a list beside it. An
-/// update makes a new version in the bytes of the oldest: lists exchange their places, and 16-bit weights are written
-/// from their masters. So nothing is cast again, and no weight with a master is copied, if it has a gradient. A float32
-/// weight is its own master: it is copied once for each update, as is a weight without a gradient. Every version can be
-/// read in one iteration, and chunks of all versions leave the device and come back like others.
+/// The newest version is the value of each parameter, with masters and states. An older one is another list. An update
+/// makes a new version in the bytes of the oldest: lists exchange their places, and 16-bit weights are written from
+/// their masters. So no extra cast runs, and no weight with a master and a gradient is copied. A float32 weight is its
+/// own master: it is copied once for each update, as is a weight without a gradient. Every version can be read in one
+/// iteration, and chunks of all versions move like others.
 ///
 /// Use, with `gradient::separate`:
 ///
@@ -43,21 +43,20 @@ inline constexpr std::string_view weight_versions_state = "weight_versions";
 ///     versions.update([&] { return optimizer::step(m, adam, options, pool); });
 ///
 /// Replicas of a stage have a sharded_model `m`. Its shares have these lists, and every version of a weight is gathered
-/// from its shares. An update copies the shares once, whatever their type.
+/// from its shares. An update copies the shares once, for every element type.
 ///
 /// In a rehearsal a flip only counts; call `start` after it.
-/// If a call throws, call it again: a flip has changed nothing, and an update goes on where it stopped. A load of a
-/// checkpoint ends an update that was not finished. The object lives as long as its manager saves and loads.
-/// Cost: 2 or 4 bytes of each weight for each version but one. `flip` takes O(parameters + accesses of the records).
-/// Source: double-buffered weights of PipeDream-2BW (Narayanan et al. 2021, arXiv 2006.09503), for any number of
-/// versions.
+/// If a call throws, call it again: a flip has changed nothing, and an update continues where it stopped. A load of a
+/// checkpoint ends an unfinished update. The object must live as long as its manager saves and loads. Cost: 2 or 4
+/// bytes of each weight for each version but one. `flip` takes O(parameters + accesses of the records). Source:
+/// double-buffered weights of PipeDream-2BW (Narayanan et al. 2021, arXiv 2006.09503), for any number of versions.
 /// @tparam Manager   a manager or a sharded_model   @threads   one caller, that of the manager
 template <class Manager>
 class weight_versions {
  public:
-  static constexpr std::uint32_t most_versions = 8;  ///< as many orders of lists keep their plans
+  static constexpr std::uint32_t most_versions = 8;  ///< a manager keeps the plans of as many orders of lists
 
-  /// Declares the lists. @param m   outlives this   @param type   of all weights
+  /// Declares the lists. @param m   outlives this object   @param type   of all weights
   /// @throws config_error   no version, or more than most_versions
   /// @throws usage_error    the manager is sealed, or has such lists already
   weight_versions(Manager& m, std::uint32_t versions, dtype type) : m_{m}, versions_{versions}, type_{type}
@@ -75,8 +74,8 @@ class weight_versions {
   }
   weight_versions(const weight_versions&) = delete;
 
-  /// All versions become copies of the weights, which are version `first`. Between iterations.
-  /// Every replica calls it. @throws out_of_memory, device_error; comm_error   of replicas
+  /// Makes all versions copies of the weights, as version `first`. Call it between iterations. Every replica calls it.
+  /// @throws out_of_memory, device_error; comm_error   of replicas
   /// @throws usage_error   a weight was not written, is pinned, or has another type
   void start(std::uint32_t first = 0)
   {
@@ -92,20 +91,20 @@ class weight_versions {
   [[nodiscard]] std::uint32_t kept() const noexcept { return versions_; }
   /// The version that the last update made, or that the next call of `update` makes.
   [[nodiscard]] std::uint32_t newest() const noexcept { return now_.newest; }
-  /// @throws usage_error   the version is not kept any more, or is not made yet
+  /// @throws usage_error   the version is no longer kept, or not made yet
   [[nodiscard]] list_id list_of(std::uint32_t version) const
   {
     const std::uint32_t made = now_.newest - (now_.state == updated ? 0U : 1U);
     if (version > made || now_.newest - version >= versions_)
       throw usage_error{error_text{} << "chunkmem: version " << version << " of the weights cannot be read, and "
-                                     << (version > made ? "is not made yet" : "is not kept any more") << " (of "
+                                     << (version > made ? "is not made yet" : "is no longer kept") << " (of "
                                      << versions_ << (versions_ == 1 ? " version" : " versions") << " the newest is "
                                      << made << ")"};
     if constexpr (has_checks) was_read_ = true;
     return lists_[now_.newest - version];
   }
 
-  /// A pin of a weight as it was in a version, for reading. @param stream   works on it
+  /// A pin of a weight in a version, for reading. @param stream   its user
   /// @throws usage_error   as list_of; and as acquire of the manager
   template <element Element>
   [[nodiscard]] auto acquire(tensor<Element> weight, std::uint32_t version, agent stream = agent::host)
@@ -113,18 +112,18 @@ class weight_versions {
     return m_.template acquire<Element>(weight, list_of(version), access::read, stream);
   }
 
-  /// The oldest version makes room for a new one, which `update` makes. Between two iterations: the one that begins
-  /// then has the update first. Save behind the update: a load into other versions refuses what was saved before it.
+  /// The bytes of the oldest version become those of a new one, which `update` makes. Call it between two iterations:
+  /// the next one begins with the update. Save after the update: a load into other versions refuses an earlier save.
   /// @throws usage_error   the last flip had no update, masters are not made yet, or a version is pinned; with
-  ///   checks::full also where weights are trained, and nobody asked for any version since the last flip
+  ///   checks::full also where weights are trained, and no version was acquired since the last flip
   void flip()
   {
     expects(now_.state == updated, "versions of weights were flipped twice without an update between");
     if constexpr (has_checks)
-      expects(
-          versions_ == 1 || m_.rehearsing() || was_read_ || !has_weights(),
-          "no version of the weights was read since the last flip: runs read what the manager has, whatever version "
-          "their step names (acquire weights with versions.acquire(weight, run.step.version))");
+      expects(versions_ == 1 || m_.rehearsing() || was_read_ || !has_weights(),
+              "no version of the weights was read since the last flip: runs read the manager's weights instead of the "
+              "version "
+              "of their step (acquire weights with versions.acquire(weight, run.step.version))");
     std::uint32_t age = versions_ - 1;
     try {
       for (; age > 0 && !m_.rehearsing(); --age) own().exchange(lists_[age], lists_[age - 1]);
@@ -136,13 +135,13 @@ class weight_versions {
     was_read_ = false;
   }
 
-  /// Makes the new version by an optimizer's step. After a step that was skipped, the new version is the one before.
-  /// @param step   `step()` gives an optimizer::step_outcome
+  /// Makes the new version by an optimizer's step. After a skipped step, the new version equals the one before.
+  /// @param step   `step()` returns an optimizer::step_outcome
   /// @throws the errors of the step; out_of_memory, device_error: call `update` again
   template <class Step>
   optimizer::step_outcome update(Step&& step)
   {
-    expects(now_.state != updated, "a version of weights needs a flip before");
+    expects(now_.state != updated, "an update of weight versions needs a flip before it");
     if (now_.state == flipped) {
       copy_newest([&](tensor_handle it, const tensor_info& info) { return !is_written(it, info); });
       now_.state = copied;
@@ -165,16 +164,16 @@ class weight_versions {
   static constexpr std::array<std::string_view, most_versions - 1> names{
       "weights/1", "weights/2", "weights/3", "weights/4", "weights/5", "weights/6", "weights/7"};
 
-  /// The manager of what this rank keeps.
+  /// The manager of this rank.
   [[nodiscard]] auto& own() const noexcept { return rank_manager(m_); }
-  /// Some weight is trained here.
+  /// This rank has a trained weight.
   [[nodiscard]] bool has_weights() const
   {
     bool found = false;
     own().for_each_parameter([&](tensor_handle, const tensor_info&) { found = true; });
     return found;
   }
-  /// The step writes the weight as a whole, from its master. Some weights of a share may have no gradient.
+  /// The step writes the whole weight from its master. In a share, some weights may have no gradient.
   [[nodiscard]] bool is_written(tensor_handle it, const tensor_info& info) const
   {
     if constexpr (has_replicas)
@@ -182,7 +181,7 @@ class weight_versions {
     else
       return m_.has_masters() && size_of(info.type) == 2 && (m_.rehearsing() || m_.has_gradient(it));
   }
-  /// The bytes of the version before. @param wants   `wants(handle, info)`: this weight
+  /// Copies the bytes of the version before. @param wants   `wants(handle, info)`: this weight too
   template <class Wants>
   void copy_newest(Wants wants)
   {
@@ -200,14 +199,14 @@ class weight_versions {
       if (!m_.rehearsing()) std::memcpy(target.data(), source.data(), source.size());
   }
 
-  /// Between a flip and the end of its update.
+  /// The progress between a flip and the end of its update.
   enum update_state : std::uint32_t {
-    updated,  // nothing is left to do
+    updated,  // the update is complete
     flipped,
     copied,   // weights that the step does not write have the bytes of the version before
     skipped,  // the step wrote nothing: all of them get these bytes
   };
-  /// Saved with the manager: a load goes on where the save was.
+  /// Saved with the manager: a load continues from the save.
   struct progress {
     std::uint32_t newest = 0;
     std::uint32_t state = updated;

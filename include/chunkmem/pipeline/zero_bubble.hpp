@@ -20,17 +20,17 @@ namespace chunkmem::inline v0 {
 
 namespace pipeline {
 
-/// Orders in which every micro-batch repeats the runs of the one before, six slots later, on stages with two parts in
-/// the shape of a V.
+/// Orders in which every micro-batch repeats the runs of the one before, six slots later, on stages with two parts in a
+/// V shape.
 ///
 ///     const repeated_pattern pattern{slots, 32};
 ///     const pass_orders orders = pattern.orders();
 ///
 /// Gradients of weights fill free slots. Then both ends are settled: runs before the first gradient reaches stage 0,
-/// and runs behind its last forward run, move to the earliest slot that neither comes before their input nor lets a
-/// stage save more. At last, slots in which nothing can happen go.
-/// Source: stable patterns of V-Half and V-Min (Qi et al., 2024, arXiv 2405.15362).
-/// Cost: each run of both ends tries free slots up to its own, and looks at all slots of its stage for each.
+/// and runs after its last forward run, move to the earliest slot that is after their input and lets no stage save
+/// more. At last, empty slots are removed. Source: stable patterns of V-Half and V-Min (Qi et al., 2024, arXiv
+/// 2405.15362). Cost: each run of both ends tries free slots up to its own, and looks at all slots of its stage for
+/// each.
 class repeated_pattern {
  public:
   /// Slots of the first micro-batch: forward through the first part of a stage and through its second one, back through
@@ -59,7 +59,7 @@ class repeated_pattern {
     squeeze();
   }
 
-  /// Before both ends were settled.
+  /// The orders before both ends were settled.
   [[nodiscard]] const pass_orders& repeated() const noexcept { return repeated_; }
   [[nodiscard]] pass_orders orders() const
   {
@@ -77,7 +77,7 @@ class repeated_pattern {
   }
 
  private:
-  static constexpr std::uint8_t weight = 4;  // behind the kinds of `slots`
+  static constexpr std::uint8_t weight = 4;  // after the kinds of `slots`
   static constexpr std::uint8_t kinds = 5;
   static constexpr std::uint8_t idle = 5;
 
@@ -103,7 +103,7 @@ class repeated_pattern {
     return slot >= it.row.size() || it.row[slot] == idle;
   }
 
-  /// Each comes in the first free slot behind its gradient of an input.
+  /// Places each in the first free slot after its gradient of an input.
   static void place_weights(stage& it)
   {
     std::uint32_t waiting = 0;
@@ -123,7 +123,7 @@ class repeated_pattern {
     it.slot_of[weight].clear();
   }
 
-  /// Parts whose activations a stage holds at most. Where gradients of weights have no slots, they take free ones.
+  /// The most parts with activations on a stage. Gradients of weights without slots take free ones.
   [[nodiscard]] static std::uint32_t saved(const stage& it)
   {
     const bool has_weights = !it.slot_of[weight].empty();
@@ -144,7 +144,7 @@ class repeated_pattern {
     return most;
   }
 
-  /// The first slot behind all that a run waits for.
+  /// The first slot after all runs that a run waits for.
   [[nodiscard]] std::uint32_t ready(std::uint32_t where, const run& it) const
   {
     const auto behind = [&](std::uint32_t other, std::uint32_t kind, std::uint32_t batch) {
@@ -158,7 +158,7 @@ class repeated_pattern {
     if (!goes_down && where + 1 < stages_.size()) slot = std::max(slot, behind(where + 1, it.kind, it.micro_batch));
     return slot;
   }
-  /// The slot behind the gradient of an input with this number on a stage.
+  /// The slot after the gradient of an input with this number on a stage.
   [[nodiscard]] static std::uint32_t behind_gradient(const stage& it, std::uint32_t number)
   {
     for (std::uint32_t slot = 0;; ++slot)
@@ -197,7 +197,7 @@ class repeated_pattern {
     }
   }
 
-  /// Every run comes as early as the order of its stage and its input allow.
+  /// Moves every run as early as the order of its stage and its input allow.
   void squeeze()
   {
     const std::vector<event> all = events();
@@ -215,15 +215,15 @@ class repeated_pattern {
   std::vector<stage> stages_;
 };
 
-/// Two parts on each stage, in the shape of a V: the parts go down the stages and come back.
+/// Two parts on each stage, in a V shape: the parts go down the stages and come back.
 ///
 /// Stage s owns the parts s and 2d - 1 - s. So the first and the last part share a stage, and every stage saves equally
-/// much, at most what `one_f_one_b` saves on its first stage. No stage is idle where F = B = W and m is at least
-/// 2d - 1. Twice as many bytes cross between stages.
-/// With a `limit` of ((d + 2) / 2) / d and `kept = 1` it saves as much as V-Half, with ((d + 4) / 3) / d as V-Min.
-/// Inner brackets are whole quotients. The search begins with the orders of both, too: see repeated_pattern.
-/// Source: ZB-V of zero bubble pipelines (Qi et al., 2023, arXiv 2401.10241), V-Half and V-Min (Qi et al., 2024,
-/// arXiv 2405.15362); rules and search are our own. Cost: O((9 d + trials) m d), and that of two repeated_pattern.
+/// much, at most as much as the first stage of `one_f_one_b`. No stage is idle where F = B = W and m is at least 2d -
+/// 1. Twice as many bytes cross between stages. With a `limit` of ((d + 2) / 2) / d and `kept = 1` it saves as much as
+/// V-Half, with ((d + 4) / 3) / d as V-Min. Inner brackets are integer quotients. The search also begins with the
+/// orders of both: see repeated_pattern. Source: ZB-V of zero bubble pipelines (Qi et al., 2023, arXiv 2401.10241),
+/// V-Half and V-Min (Qi et al., 2024, arXiv 2405.15362); rules and search differ from the papers. Cost: O((9 d +
+/// trials) m d), and that of two repeated_pattern.
 ///
 ///     const schedule plan = make_schedule(zb_v{}, {.stages = 4, .micro_batches = 8});
 class zb_v {
@@ -276,12 +276,12 @@ class zb_v {
 
 static_assert(schedule_generator<zb_v>);
 
-/// Divided backward runs in the order that a search finds, under a limit of what a stage saves.
+/// Divided backward runs in the order that a search finds, under a limit of saved bytes.
 ///
 /// The search reads the times of the shape. A limit of 1 is ZB-1p: no stage saves more than the first stage of
 /// `one_f_one_b` does. A limit of 2 is ZB-2p: little idle time is left. Good where `zb_h1` and `zb_h2` idle because
 /// F, B and W differ. Source: zero bubble pipelines (Qi et al., 2023, arXiv 2401.10241): `filled_orders` are those of
-/// its heuristic, greedy rules and annealing are our own. Cost: O((170 d + trials) m d).
+/// its heuristic, greedy rules and annealing are additions. Cost: O((170 d + trials) m d).
 ///
 ///     const schedule plan = make_schedule(zero_bubble{.limit = 2, .kept = 0.37},
 ///                                         {.stages = 8, .micro_batches = 32, .seconds = measured});

@@ -12,10 +12,10 @@
 
 namespace chunkmem::inline v0 {
 
-/// Decides in which tier a role lives, and with that where the optimizer's update runs: where its states live.
+/// Decides the tier of a role. The tier of the optimizer states is also the place of the update.
 ///
-/// It is asked for the states of each parameter, with their bytes in all lists together.
-/// Laws: the answer is `device` or `host` and depends on the arguments alone.
+/// It is called for the states of each parameter, with their bytes in all lists together. Laws: the answer is `device`
+/// or `host` and depends on the arguments alone.
 template <class Placement>
 concept placement_policy = names_itself<Placement> && std::same_as<typename Placement::policy_kind, placement_kind> &&
                            requires(const Placement placement, role part, bytes size) {
@@ -36,8 +36,8 @@ namespace placement {
 ///     };
 struct outlook {
   bytes device;                   ///< its capacity
-  bytes working;                  ///< all chunks but those of states, in whole frames: what works on the device
-  bytes peak_leased;              ///< the most that was leased there at once, as far as it is known
+  bytes working;                  ///< all chunks without states, in whole frames: they are used on the device
+  bytes peak_leased;              ///< the peak of leases on the device, as far as it is known
   bool is_measured = false;       ///< the peak of leases of a whole iteration is known
   std::span<const bytes> states;  ///< of each parameter, in all lists, in the order of declaration
   /// the chunk of each parameter: parameters of one chunk move together. Empty: each has its own
@@ -46,10 +46,10 @@ struct outlook {
 
 }  // namespace placement
 
-/// A placement that decides by what an iteration showed.
+/// A placement that decides by the measurements of an iteration.
 ///
 /// Laws: `assign` gives every parameter `device` or `host`, and the same tiers for the same outlook; more device never
-/// moves a state to the host. `preferred_tier` says where states live before anything was measured.
+/// moves a state to the host. `preferred_tier` gives the tier of states before a measurement.
 /// @throws config_error   from `assign` alone: this model cannot be placed by this rule
 template <class Placement>
 concept profiled_placement =

@@ -12,18 +12,18 @@
 #include <string_view>
 #include <vector>
 
-// optimizer_on_host, which is the default, device_margin, fixed_split and update_share; any_placement is one out of a
-// list.
+// optimizer_on_host, which is the default, device_margin, fixed_split and update_share; any_placement is chosen at run
+// time.
 
 namespace chunkmem::inline v0 {
 
 namespace placement {
 
-/// Optimizer states stay on the host and are updated there; all else works on the device.
+/// Optimizer states stay on the host and are updated there; all else is used on the device.
 ///
 ///     manager<backend::host_arena, placement::optimizer_on_host> m{memory};
 ///
-/// The device then never sees two thirds of the model data. Good when the device is small; poor when it has room left.
+/// Two thirds of the model data then never go to the device. Good when the device is small; poor when it has room left.
 /// Source: ZeRO-Offload (Ren et al. 2021, arXiv 2101.06840). Cost: none.
 struct optimizer_on_host {
   using policy_kind = placement_kind;
@@ -40,22 +40,22 @@ static_assert(placement_policy<optimizer_on_host>);
 /// The name before 0.2.
 using host_first [[deprecated("use optimizer_on_host")]] = optimizer_on_host;
 
-/// Optimizer states ride on the device in what the peak of leases leaves free there, and are updated there; the rest on
-/// the host.
+/// Optimizer states use the memory of the device that the peak of leases leaves free, and are updated there; the rest
+/// is on the host.
 ///
 ///     manager<backend::host_arena, placement::device_margin> m{memory, {}, placement::device_margin{.share = 0.5}};
 ///
-/// The margin is the device without all other chunks and without the peak of leases, so that what rides there pushes
-/// nothing else out. The first parameters get it, as far as it goes. Good when the device is larger than parameters,
-/// gradients and leases together; where it is smaller this is `optimizer_on_host`. Before an iteration was rehearsed or
-/// recorded all states stay on the host; when the peak of leases turns out higher, tiers are given again, and the next
-/// iteration is a divergence. Source: PatrickStar's margin placement (Fang et al. 2021, arXiv 2108.05818). Cost:
-/// O(parameters) for each assignment.
+/// The margin is the capacity of the device minus all other chunks and the peak of leases, so that states push no other
+/// chunk out. The first parameters get the margin. Good when the device is larger than parameters, gradients and leases
+/// together; where it is smaller this is `optimizer_on_host`. Before the first rehearsed or recorded iteration, all
+/// states stay on the host. When the peak of leases grows, tiers are assigned again, and the next iteration is a
+/// divergence. Source: PatrickStar's margin placement (Fang et al. 2021, arXiv 2108.05818). Cost: O(parameters) for
+/// each assignment.
 struct device_margin {
   using policy_kind = placement_kind;
   static constexpr std::string_view name = "device_margin";
 
-  /// How much of the margin states may take, 0 to 1; what is left covers chunks that the last state shares with others.
+  /// The part of the margin for states, 0 to 1; the rest covers chunks that the last state shares with others.
   double share = 0.8;
 
   [[nodiscard]] constexpr tier preferred_tier(role part, bytes) const noexcept
@@ -81,19 +81,19 @@ struct device_margin {
 
 static_assert(profiled_placement<device_margin>);
 
-/// A static partition: all that works on the device stays there, and a fixed share of the optimizer states with it.
+/// A static partition: all chunks that are used on the device stay there, and a fixed share of the optimizer states.
 ///
 ///     manager<backend::host_arena, placement::fixed_split> m{memory, {}, placement::fixed_split{.device_share = 0.5}};
 ///
-/// Refuses what does not fit at once instead of moving it: the largest model is the one whose parameters, gradients and
-/// leases lie on the device together. Gradients count in bytes of their own until an iteration, or a rehearsal, has
-/// shown that they lie in their weights. Good as a baseline, and where nothing may ever move; poor for anything larger.
-/// Source: ZeRO-Offload (Ren et al. 2021, arXiv 2101.06840). Cost: O(parameters) for each assignment.
+/// Refuses a model that does not fit at once, and moves no chunk: the largest model is the one whose parameters,
+/// gradients and leases lie on the device together. Gradients count in bytes of their own until an iteration, or a
+/// rehearsal, has shown that they lie in their weights. Good as a baseline, and where no chunk may move; poor for
+/// larger models. Source: ZeRO-Offload (Ren et al. 2021, arXiv 2101.06840). Cost: O(parameters) for each assignment.
 struct fixed_split {
   using policy_kind = placement_kind;
   static constexpr std::string_view name = "fixed_split";
 
-  /// Share of the bytes of states that lives on the device, 0 to 1: the first parameters'.
+  /// Share of the bytes of states on the device, 0 to 1: the states of the first parameters.
   double device_share = 0.0;
 
   [[nodiscard]] constexpr tier preferred_tier(role part, bytes) const noexcept
@@ -118,27 +118,27 @@ struct fixed_split {
     if (need <= now.device) return;
     throw config_error{error_text{} << "chunkmem: a static partition of this model needs " << need.count()
                                     << " B on the device, whose capacity is " << now.device.count()
-                                    << " B (raise it, make device_share smaller, or take placement::device_margin)"};
+                                    << " B (raise it, make device_share smaller, or use placement::device_margin)"};
   }
 };
 
 static_assert(profiled_placement<fixed_split>);
 
-/// A share of the optimizer's states is updated on the device, those of the first chunks or of every few chunks; the
-/// rest on the host.
+/// A share of the optimizer states is updated on the device, in the first chunks or evenly spread chunks; the rest on
+/// the host.
 ///
 ///     const placement::update_share quarter{.device_share = 0.25};
 ///     manager<backend::host_arena, placement::update_share> m{memory, {}, quarter};
 ///
-/// Says where updates work, not where bytes stay: states of the device come and go like any other chunk, so any share
-/// fits that leaves the host no more states than it holds. Good with a share that planner::plan_memory settled, and
-/// where the device updates faster than the link brings states; poor by guess. What cannot come and go, fixed_split
-/// refuses instead. The parameters of a chunk are updated in one place: a chunk with parameters of both would move for
-/// the few that are updated elsewhere. The share is rounded to the nearest chunk, so a model of one chunk is updated on
-/// the device from a share of a half. Chunks stand in the order of their first parameters. The first chunks, because
-/// their gradients are the last to come: the host has then had the others. In turn, where the device has room for the
-/// states of few parameters: host, device and both directions of the link then work at once. Source: interleaved
-/// updates of Deep Optimizer States (Maurya et al. 2024, arXiv 2410.21316). Cost: O(parameters) for each assignment.
+/// Decides where updates run, not where bytes stay: these states move like any other chunk, so any share fits as long
+/// as the host holds the other states. Good with a share from planner::plan_memory, and where the device updates faster
+/// than the link copies states; poor with a guessed share. For states that must not move, use fixed_split. The
+/// parameters of a chunk are updated in one place: otherwise a chunk would move for a few of them. The share is rounded
+/// to the nearest chunk, so a model of one chunk is updated on the device from a share of a half. Chunks are in the
+/// order of their first parameters. By default the device takes the first chunks: their gradients come last, when the
+/// host has updated the others. With `in_turn` it takes chunks spread evenly, for a device with room for the states of
+/// few parameters: host, device and both directions of the link then work at once. Source: interleaved updates of Deep
+/// Optimizer States (Maurya et al. 2024, arXiv 2410.21316). Cost: O(parameters) for each assignment.
 struct update_share {
   using policy_kind = placement_kind;
   static constexpr std::string_view name = "update_share";
@@ -186,12 +186,10 @@ struct update_share {
 
 static_assert(profiled_placement<update_share>);
 
-/// One placement out of a list, chosen when the program runs: `any_placement<optimizer_on_host,
-/// device_margin>{"device_margin"}`.
+/// One placement out of a list, chosen at run time: `any_placement<optimizer_on_host, device_margin>{"device_margin"}`.
 ///
-/// Where one of the list looks at what was measured, so does this; a chosen one that does not gives the tiers of its
-/// `preferred_tier` again. Good and poor as policy_choice says. Cost: one indirect call for each assignment, or each
-/// parameter.
+/// If one of the list is a profiled_placement, so is this. A chosen policy that is not one assigns the tiers of its
+/// `preferred_tier`. Good and poor as policy_choice. Cost: one indirect call for each assignment, or each parameter.
 template <placement_policy... Policies>
 class any_placement : public policy_choice<Policies...> {
  public:

@@ -14,7 +14,7 @@ namespace chunkmem::inline v0 {
 
 namespace planner {
 
-/// The compute of a step over several ranks, as far as collectives wait for it.
+/// The compute of a step over several ranks that collectives wait for.
 ///
 ///     group_work work = group_work_of(shape, setup, flops_per_second);
 ///     work.forward_seconds = ..., work.backward_seconds = ...;   // of a step
@@ -23,7 +23,7 @@ struct group_work {
   double tables = 0;             ///< of these, the embedding's, which come first
   double vectors = 0;            ///< of these, those that no product takes
   double forward_seconds = 0;    ///< of compute
-  double backward_seconds = 0;   ///< of compute, layers that are computed again included
+  double backward_seconds = 0;   ///< of compute, with recomputed layers
   double head_seconds = 0;       ///< of a head whose table is that of the embedding, both ways
   double parameter_seconds = 0;  ///< of a parameter of a matrix in the last layers, from its forward to its gradient
   double update_seconds = 0;     ///< of a parameter of a group, from the group's sum to its new weights on their ranks
@@ -67,7 +67,7 @@ struct group_work {
   return made;
 }
 
-/// A time below which no step over several ranks ends, whatever the size of its groups [s].
+/// A lower bound of the time of a step over several ranks, for every size of its groups [s].
 ///
 /// All groups have one size s, but for a smaller last group of r parameters. T(x) is the time of gathering x
 /// parameters, and u s that of updating a group. The parameters are P, a step computes for C. Passes compute in the
@@ -96,7 +96,7 @@ struct group_work {
     const std::uint64_t nanoseconds = exchange.nanoseconds(bytes{2 * each * ranks});
     return static_cast<double>(nanoseconds - std::min<std::uint64_t>(nanoseconds, 1)) * 1e-9;
   };
-  // Of groups from `small` to `large`: what the turn adds to the collectives.
+  // Of groups from `small` to `large`: the time that the turn adds to the collectives.
   const auto turn = [&](double small, double large) {
     constexpr int parts = 16;
     double least = std::numeric_limits<double>::infinity();

@@ -15,17 +15,15 @@ namespace chunkmem::inline v0 {
 
 namespace planner {
 
-/// How ranks make a group of parameters whole, and add up its gradients.
+/// The way in which ranks gather a group of parameters, and add up its gradients.
 enum class group_exchange : std::uint8_t {
   shares,      ///< an all_gather and a reduce_scatter: ownership::sharded, and ownership::whole by groups
   broadcasts,  ///< the owner of a piece sends it to all, and gets the sum of all: ownership::whole alone
 };
 
-/// The time of gathering a group, and of adding its gradients. Both take as long: a sum goes the way of a gather
-/// backwards.
+/// The time of gathering a group, and of adding its gradients. Both take equally long: a sum is a gather in reverse.
 ///
-/// Numbers only. Broadcasts go around a ring in segments. A sum that comes together at one rank costs as much as its
-/// broadcast.
+/// Plain numbers. Broadcasts go around a ring in segments. A sum at one rank costs as much as its broadcast.
 ///
 /// Use:
 ///
@@ -51,7 +49,7 @@ struct group_times {
     return {costs};
   }
 
-  /// @throws config_error   the costs cannot be, or are those of another number of ranks
+  /// @throws config_error   the costs are impossible, or of another number of ranks
   void check(std::uint64_t ranks) const
   {
     network.check();

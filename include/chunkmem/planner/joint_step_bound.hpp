@@ -12,7 +12,7 @@ namespace chunkmem::inline v0 {
 
 namespace planner {
 
-/// The activations of equal layers, before their fate is decided.
+/// The activations of equal layers, before any decision about them.
 ///
 ///     const activation_needs needs = activation_needs_of(shape, setup, share, settings);
 struct activation_needs {
@@ -22,7 +22,7 @@ struct activation_needs {
   double again_seconds = 0;  ///< of one layer's second forward run
 };
 
-/// A time below which no step ends, whatever is decided about weights, states and activations.
+/// A lower bound of the time of a step, for all decisions about weights, states and activations.
 ///
 ///     const joint_step_bound bound = joint_step_bound_of(shape, setup, share, settings);
 ///     std::cout << bound.step.seconds << " s, with " << bound.recomputed << " layers computed again\n";
@@ -100,7 +100,7 @@ template <class Function>
               (share.rates.device_flops_per_second * settings.reached_share)};
 }
 
-/// The bound of a workload on one rank of a machine. `setup.recomputes_layers` is not looked at.
+/// The bound of a workload on one rank of a machine. `setup.recomputes_layers` is ignored.
 ///
 /// Use:
 ///

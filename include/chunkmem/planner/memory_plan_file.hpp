@@ -129,7 +129,7 @@ inline void require_plan(const workload::json_fields& fields, const memory_plan&
   return detail::memory_plan_of(workload::json_fields{text, file}, fingerprint);
 }
 
-/// The same from a file. @throws io_error   it cannot be read
+/// As above, from a file. @throws io_error   it cannot be read
 [[nodiscard]] inline memory_plan load_memory_plan(const std::string& path, std::uint64_t fingerprint)
 {
   return detail::memory_plan_of(workload::json_fields::of_file(path), fingerprint);

@@ -68,7 +68,7 @@ class parameter_groups {
   [[nodiscard]] const workload::transformer_costs& costs() const noexcept { return costs_; }
   [[nodiscard]] std::uint64_t elements() const noexcept { return ends_.empty() ? 0 : ends_.back(); }
   [[nodiscard]] std::uint32_t groups() const noexcept { return static_cast<std::uint32_t>(ends_.size()); }
-  /// Of all ranks together.
+  /// The elements of a group, of all ranks together.
   [[nodiscard]] std::uint64_t elements_of(std::uint32_t group) const noexcept
   {
     return ends_[group] - (group == 0 ? 0 : ends_[group - 1]);

@@ -27,16 +27,16 @@ namespace planner {
   return use;
 }
 
-/// Writes down the bytes on the device while the most is leased, once in each iteration that follows a record.
+/// Records the bytes on the device at the peak of leases, once in each iteration that follows a record.
 ///
 ///     peak_watch watch;
 ///     device_use most;
 ///     watch.see(m, leased, most);  // after each use
 ///
-/// The recorded iteration tells the highest sum of leases, so looks are rare. A look costs a snapshot.
+/// The record has the peak of leases, so snapshots are rare. Cost: one snapshot for each.
 class peak_watch {
  public:
-  /// Call this after each use. @param leased   bytes leased now @param into   changed where this is the most
+  /// Call this after each use. @param leased   bytes leased now @param into   changed where this is the peak
   template <class Manager>
   void see(const Manager& manager, bytes leased, device_use& into)
   {

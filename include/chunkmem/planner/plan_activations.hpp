@@ -15,7 +15,7 @@ namespace chunkmem::inline v0 {
 
 namespace planner {
 
-/// A candidate that was simulated.
+/// A simulated candidate.
 ///
 ///     for (const activation_trial& it : choice.trials)
 ///       std::cout << it.what.recomputed() << " layers again: " << it.nanoseconds << " ns\n";
@@ -25,7 +25,7 @@ struct activation_trial {
   std::uint64_t nanoseconds = 0;  ///< of a step, where it fits
 };
 
-/// The result of a search for the fate of activations.
+/// The result of a search over activations.
 ///
 ///     const activation_choice choice = plan_activations(shape, setup, share, settings);
 ///     if (!choice.fits) std::cerr << choice.why_not << '\n';
@@ -37,14 +37,14 @@ struct activation_choice {
   std::vector<activation_trial> trials;  ///< all candidates, in the order of their simulations
 };
 
-/// Hears nothing.
+/// Ignores progress.
 ///
 ///     const activation_choice choice = plan_activations(shape, setup, share, settings, no_activation_progress{});
 struct no_activation_progress {
   constexpr void operator()(const activation_trial&) const noexcept {}
 };
 
-/// The most simulations that plan_activations asks for.
+/// The most simulations of plan_activations.
 inline constexpr std::uint32_t most_activation_trials = 32;
 
 namespace detail {
@@ -61,7 +61,7 @@ class activation_search {
   activation_choice run()
   {
     attempt(layer_activations::all(layers_, true, true));   // takes the fewest bytes of both tiers
-    attempt(layer_activations::all(layers_, true, false));  // nothing of a layer waits for a link
+    attempt(layer_activations::all(layers_, true, false));  // no activation waits for a link
     attempt(layer_activations::all(layers_, false, false));
     attempt(layer_activations::spread(layers_, 0));
     if (!best_.fits) return std::move(best_);
@@ -134,9 +134,9 @@ class activation_search {
 ///     if (!found.fits) throw std::runtime_error{found.why_not};
 ///     ... found.activations.again[layer], found.forecast.step.nanoseconds
 ///
-/// @param setup      its `recomputes_layers` is not looked at
+/// @param setup      its `recomputes_layers` is ignored
 /// @param settings   of every simulation, with the chunk size and the share of updates of a memory_plan
-/// @param progress   hears of each candidate that was simulated
+/// @param progress   called with each simulated candidate
 /// @throws           as forecast_training
 template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned,
           class Progress = no_activation_progress>

@@ -53,8 +53,8 @@ namespace planner {
   return found;
 }
 
-/// How many groups the device must update, since the host has no room for more. Whole chunks and the moments at which
-/// they move may ask for more groups, or fewer.
+/// The number of groups that the device must update, since the host has no room for more. Whole chunks and their moves
+/// may need more groups, or fewer.
 /// @param bytes_each   of the host, for a parameter that it updates: host_bytes_each
 [[nodiscard]] constexpr std::uint32_t least_device_groups(std::uint32_t groups, std::uint64_t own_elements, bytes host,
                                                           std::uint64_t bytes_each) noexcept

@@ -26,15 +26,16 @@ namespace planner {
 struct measured_training {
   /// `m.residency().tiers[tier::device].most_leased`, or most_leased of its profile
   bytes peak_leased;
-  double flops_per_second = 0;  ///< of the device, as reached: FLOP of a step over the time that it computes
+  double flops_per_second = 0;  ///< achieved by the device: FLOP of a step over the time that it computes
   double to_device_bytes_per_second = 0;
   double to_host_bytes_per_second = 0;
   double host_updates_per_second = 0;  ///< parameters
   double device_updates_per_second = 0;
 };
 
-/// Differences that are no drift. Rates of single steps scatter by some percent, and a split moves less than its rate.
-/// A peak of leases does not move as long as shapes do not: its tolerance only avoids a new plan for a frame or two.
+/// Differences that do not count as drift. Rates of single steps scatter by some percent, and a split moves less than
+/// its rate. A peak of leases does not move as long as shapes do not: its tolerance only avoids a new plan for a frame
+/// or two.
 ///
 ///     const plan_drift drift = drift_of(plan, measured, {.rate = 0.05});
 struct drift_tolerance {
@@ -48,9 +49,9 @@ struct drift_tolerance {
 ///     if (drift.drifted) std::cout << drift.which << '\n';
 struct plan_drift {
   bool drifted = false;
-  double peak_leased = 0;  ///< how much the peak of leases is off, of the device's capacity
-  double rate = 0;         ///< how much the worst rate is off, of the larger one of both; 0 to 1
-  std::string_view which;  ///< the worst rate; empty where none is off
+  double peak_leased = 0;  ///< the difference of the peak of leases, as a part of the device's capacity
+  double rate = 0;         ///< the difference of the worst rate, as a part of the larger rate; 0 to 1
+  std::string_view which;  ///< the worst rate; empty where none differs
 };
 
 namespace detail {
@@ -119,7 +120,7 @@ struct rate_pair {
 /// drifted.
 ///
 /// @param plan    of this shape, set-up, share and layout; its assumptions hold where nothing was measured
-/// @return        `fits` is false where nothing fits any more, as plan_memory says
+/// @return        `fits` is false where no plan fits any more, as in plan_memory
 /// @throws usage_error    the plan is not of this shape, set-up, share, settings and layout, or a rate is none; and as
 ///   plan_memory
 template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned,

@@ -13,10 +13,9 @@ namespace chunkmem::inline v0 {
 
 namespace planner {
 
-/// A number of a model, its set-up and its memory. Another model, another set-up or another amount of memory has this
-/// number only by chance.
+/// A hash of a model, its set-up and its memory.
 ///
-/// Rates are not in it: they drift, and a plan names the rates that it was made from.
+/// Rates are not in it: they drift, and a plan has the rates that it was made from.
 [[nodiscard]] inline std::uint64_t plan_fingerprint(const workload::transformer_shape& shape,
                                                     const workload::training_setup& setup,
                                                     const workload::rank_share& share, const rank_settings& settings)

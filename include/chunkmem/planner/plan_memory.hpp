@@ -22,7 +22,7 @@ namespace chunkmem::inline v0 {
 
 namespace planner {
 
-/// What a plan of memory decides.
+/// The decisions of a plan of memory.
 ///
 ///     const plan_point same{.chunk_elements = 1 << 20, .device_update_share = 0.5};
 struct plan_point {
@@ -33,7 +33,7 @@ struct plan_point {
   [[nodiscard]] constexpr bool operator==(const plan_point&) const noexcept = default;
 };
 
-/// A candidate that was simulated.
+/// A simulated candidate.
 ///
 ///     for (const plan_trial& it : choice.trials)
 ///       std::cout << it.what.gather_units << ": " << it.nanoseconds << " ns\n";
@@ -58,7 +58,7 @@ struct memory_plan_choice {
   std::vector<plan_trial> trials;  ///< all candidates, in the order of their simulations
 };
 
-/// The most simulations that plan_memory asks for.
+/// The most simulations of plan_memory.
 inline constexpr std::uint32_t most_plan_trials = 96;
 
 /// Hears nothing.
@@ -336,7 +336,7 @@ class plan_search {
                                    << nearest.capacity[tier::device].count() << " B, and "
                                    << nearest.need.smallest_host.count() << " B on its share of the host, which has "
                                    << nearest.capacity[tier::host].count()
-                                   << " B (take a smaller batch, more ranks or more memory)")
+                                   << " B (use a smaller batch, more ranks or more memory)")
                          .view()};
 }
 
@@ -397,12 +397,12 @@ template <class Trials>
 ///     const manager_options options{.chunk_bytes = found.plan.chunk_bytes};  // and plan.placement(), plan.gradients()
 ///
 /// @param share      of one rank, as workload::share_of_rank gives it
-/// @param settings   of every simulation; its chunk size and its share of updates are not looked at, and its room for
-///   gathered groups is the first that is tried
-/// @param progress   hears of each candidate that was simulated
+/// @param settings   of every simulation; its chunk size and its share of updates are ignored, and its room for
+///   gathered groups is the first to try
+/// @param progress   called with each simulated candidate
 /// @return           `fits` is false where no candidate fits, with the bytes that the nearest one needs
-/// @throws config_error   a shape, set-up, share or setting that cannot be; size_overflow   a model whose costs 64 bits
-///   cannot count
+/// @throws config_error   an impossible shape, set-up, share or setting; size_overflow   costs of the model need more
+///   than 64 bits
 template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned,
           chunk_layout Layout = size_class_layout, class Progress = no_progress>
   requires std::is_invocable_v<Progress&, const plan_trial&>

@@ -24,8 +24,8 @@ namespace planner {
 /// The knowledge before the first iteration of a simulated training.
 enum class known_before : std::uint8_t {
   rehearsal,  ///< smallest capacities, proven; the first iteration records. Most of the time of a forecast
-  /// of a run without limits, as if from a file: the first iteration has a plan already. Nothing is proven: over ranks
-  /// `fits` is about groups of equal size
+  /// profile of a run without limits, as if from a file: the first iteration has a plan already. No proof: over ranks
+  /// `fits` is for groups of equal size
   profile,
 };
 
@@ -40,7 +40,7 @@ struct rank_settings {
   bytes device_context{1'200'000'000};  ///< of each device, taken by the runtime and its libraries
   bytes host_process{2'000'000'000};    ///< of the host, taken by each rank
   double host_reserve = 0.03;           ///< share of the host that stays free
-  bool takes_norm = true;  ///< of all gradients, before the first update: clipping, or a look for what is not finite
+  bool takes_norm = true;  ///< of all gradients, before the first update: clipping, or a check for non-finite gradients
   /// updates wait for the next use of their weights (optimizer::late_updates), if that use comes soon enough
   bool updates_late = true;
   planned_gradient gradient{gradient::in_place{}};  ///< where gradients lie: in_place or separate
@@ -74,7 +74,7 @@ struct rank_settings {
   }
 };
 
-/// The 16-bit elements of a chunk, as it is used. Ranks divide a unit, a chunk of each of them, into whole blocks of
+/// The 16-bit elements of a chunk after rounding. Ranks divide a unit, a chunk of each of them, into whole blocks of
 /// every element type.
 [[nodiscard]] inline std::uint64_t chunk_elements_of(const rank_settings& settings, std::uint64_t ranks)
 {
@@ -82,8 +82,8 @@ struct rank_settings {
   return align_up(bytes{2} * settings.chunk_elements, grain).count() / 2;
 }
 
-/// How a model over ranks is divided: a unit has a chunk of each rank. Nothing is gathered ahead: with gathers_ahead
-/// such a model needs room for these units beside its bytes.
+/// The division of a model over ranks: a unit has a chunk of each rank. No unit is gathered ahead: with gathers_ahead
+/// such a model needs room for these units in addition.
 ///
 ///     const auto division = planner::division_of(settings, ranks.ranks());
 ///     sharded_model m{memory, ranks, {.chunk_bytes = plan.chunk_bytes}, division};

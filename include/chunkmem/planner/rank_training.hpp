@@ -52,7 +52,7 @@ class rank_training {
   using manager_type =
       manager<backend::simulated, Layout, Eviction, Transfer, placement::update_share, planned_gradient, timeline_sink>;
 
-  /// @throws config_error   a shape, set-up or setting that cannot be; groups, script and share must outlive this
+  /// @throws config_error   an impossible shape, set-up or setting; groups, script and share must outlive this object
   rank_training(const parameter_groups& groups, const training_script& script, const workload::rank_share& share,
                 const rank_settings& settings, per_tier<bytes> capacity, Eviction eviction = {}, Transfer transfer = {},
                 Layout layout = {})
@@ -100,7 +100,7 @@ class rank_training {
   }
   /// The first iteration has a plan already. @pre   of the same groups, script and settings; nothing is filled
   void follow(const access_record& profile) { manager_.use_profile(profile); }
-  /// Weights come to be on the host, as after reading a file.
+  /// Fills the weights on the host, as after reading a file.
   void fill()
   {
     for (const own_chunk& own : chunks_)
@@ -138,11 +138,11 @@ class rank_training {
   [[nodiscard]] const backend::simulated& clocks() const noexcept { return backend_; }
   [[nodiscard]] manager_type& engine() noexcept { return manager_; }
   [[nodiscard]] const timed_adam& kernel() const noexcept { return kernel_; }
-  /// Of the last iteration.
+  /// The timeline of the last iteration.
   [[nodiscard]] const training_timeline& timeline() const noexcept { return timeline_; }
   /// The time of computing at each access of the record, updates on the device included [ns].
   [[nodiscard]] std::span<const std::uint64_t> computed() const noexcept { return computed_; }
-  /// How many tensors of weights the rank has.
+  /// The number of weight tensors of the rank.
   [[nodiscard]] std::uint32_t parameters() const noexcept
   {
     std::uint32_t all = 0;
@@ -156,7 +156,7 @@ class rank_training {
   using pin_type = typename manager_type::template pin_type<const bf16>;
   using activation_pin = std::variant<pin_type, typename manager_type::template pin_type<bf16>>;
 
-  /// All updates at once, each behind its sum. The last groups of a pass are gathered for the next one when their parts
+  /// All updates at once, each after its sum. The last groups of a pass are gathered for the next one when their parts
   /// are updated: sharding::rank_step does the same.
   struct gathering_timing : optimizer::detail::update_at_once {
     rank_training& self;
@@ -341,14 +341,14 @@ class rank_training {
   }
   void gather(const act& it)
   {
-    std::array<pin_type, 2> pins;  // released before the next gather begins, so that nobody waits for later ones
+    std::array<pin_type, 2> pins;  // released before the next gather begins, so that no wait includes later gathers
     for (std::size_t index = 0; const tensor<bf16> each : chunks_[it.id].parts())
       pins[index++] = manager_.acquire(each, access::read, collective_);
     follow(collective_, freed_at_[it.unit]);
     collect(it, collective_);
     gathered_at_[it.unit] = backend_.record(collective_);
   }
-  /// Sums and gathers share the network of the rank: the one that was given later gets the time that is left.
+  /// Sums and gathers share the network of the rank: the later one gets the remaining time.
   void collect(const act& it, agent stream)
   {
     if (manager_.rehearsing()) return;
@@ -396,7 +396,7 @@ class rank_training {
   std::vector<std::uint64_t> copies_;                         // of gradients, by chunk [ns]
   std::vector<std::vector<std::uint32_t>> tensors_of_chunk_;  // of weights
   std::vector<act> acts_of_chunks_;
-  bool gathers_ahead_;  // for the next pass, while sums of this one are under way
+  bool gathers_ahead_;  // for the next pass, while sums of this one run
   agent collective_;    // gathers
   agent sums_;
   backend::shared_bandwidth port_{1e9};  // a byte for each nanosecond of a collective

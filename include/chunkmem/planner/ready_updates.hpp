@@ -33,7 +33,7 @@ struct update_sequence {
   std::size_t at_once = 0;           ///< the first ones; from there on the order is that of the next uses
 };
 
-/// An idle host takes, of the gradients that are there, the gradient whose weight is used first.
+/// An idle host takes the arrived gradient whose weight is used first.
 ///
 /// The last use of all is at most the longest update later than in the best order (Schrage's rule for one machine with
 /// release times and tails: Carlier 1982, "The one-machine sequencing problem"). Cost: O(updates log updates).

@@ -32,11 +32,11 @@ namespace chunkmem::inline v0 {
 
 namespace planner {
 
-/// A rank of several without its arithmetic: declares the tensors of a transformer, takes and gives back the bytes of a
-/// script, reads weights, writes gradients and takes steps of Adam, as the trainer of a plan does.
+/// One of several ranks, without its arithmetic: declares the tensors of a transformer, leases and releases the bytes
+/// of a script, reads weights, writes gradients and takes steps of Adam, as the trainer of a plan does.
 ///
-/// So it needs as many bytes as that trainer, and its rehearsal tells how many. The device works with weights, so norms
-/// are taken in the step.
+/// So it needs the same bytes as that trainer, and its rehearsal measures them. The device computes with weights, so
+/// norms are taken in the step.
 ///
 ///     sharded_model<backend::simulated, collective::simulated_ranks> m{memory, ranks, options, division};
 ///     scripted_rank rank{m, tensors, script, settings, ranks.ranks()};
@@ -46,7 +46,7 @@ namespace planner {
 template <class Model>
 class scripted_rank {
  public:
-  /// All outlive this. @param m   nothing is declared yet   @param tensors   a group for each tensor
+  /// All arguments outlive this object. @param m   without declarations   @param tensors   a group for each tensor
   scripted_rank(Model& m, const parameter_groups& tensors, const training_script& script, const rank_settings& settings,
                 std::uint64_t ranks)
       : m_{m}, script_{script}, settings_{settings}, leases_(script.leases()), saved_(tensors.stages() - 2)
@@ -125,7 +125,7 @@ class scripted_rank {
   optimizer::late_updates<Model, optimizer::adam> late_{m_, adam_};
 };
 
-/// Rehearses a rank of several on a machine without bytes, with the model over ranks that a plan names.
+/// Rehearses one of several ranks on a machine without bytes, with the model over ranks of a plan.
 ///
 /// The rank then gives weights their first values on the host, one after the other, and takes steps. Where weights stay
 /// whole, first values may need more of the host than a step.
@@ -140,7 +140,7 @@ template <eviction_policy Eviction, transfer_policy Transfer, chunk_layout Layou
                                                      Eviction eviction = {}, Transfer transfer = {}, Layout layout = {})
 {
   const parameter_groups tensors{shape, setup};
-  constexpr double any_rate = 1e9;  // bytes do not hang on time
+  constexpr double any_rate = 1e9;  // bytes do not depend on time
   const training_script script{tensors, activations, any_rate};
   const auto with_rank = [&](per_tier<bytes> room, auto work) {
     backend::simulated memory{{.device_capacity = room[tier::device], .host_capacity = room[tier::host]}};

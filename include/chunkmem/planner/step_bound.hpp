@@ -19,7 +19,7 @@ namespace chunkmem::inline v0 {
 
 namespace planner {
 
-/// A block of a step: what runs forward, and later backward, at one time.
+/// A block of a step: a part of the model that runs forward, and later backward, as a whole.
 ///
 ///     needs.blocks.push_back({.parameters = 1e6, .forward_seconds = 0.1, .backward_seconds = 0.2});
 struct step_block {
@@ -28,30 +28,30 @@ struct step_block {
   double backward_seconds = 0;  ///< of compute, the block's second forward run included
 };
 
-/// The needs of a step of one rank, and the memory and rates of the rank, before anything is decided.
+/// The needs of a step of one rank, and the memory and rates of the rank, before any decision.
 ///
 ///     const step_needs needs = step_needs_of(shape, setup, share, settings);
 struct step_needs {
-  double parameters = 0;          ///< of the rank; each has a 16-bit weight and 12 B of states
-  double unread = 0;              ///< of these, the parameters whose weights no backward pass reads: embedding tables
-  double forward_seconds = 0;     ///< of compute
-  double backward_seconds = 0;    ///< of compute, layers that are computed again included
-  double gather_seconds = 0;      ///< of all weights once; sums of gradients take as long
-  double gathered_bytes = 0;      ///< of all weights of all other ranks
-  double group_seconds = 0;       ///< no step is shorter, whatever the size of its groups: least_group_step
-  double device_at_peak = 0;      ///< bytes that the highest activations leave; below 0: activations do not fit
-  double device_at_turn = 0;      ///< bytes that activations leave at the end of the forward pass
-  double device_between = 0;      ///< bytes of the device without activations
-  double host = 0;                ///< bytes of the rank's share of the host
-  double swapped = 0;             ///< bytes of activations that go to the host before the turn and come back after it
+  double parameters = 0;        ///< of the rank; each has a 16-bit weight and 12 B of states
+  double unread = 0;            ///< of these, the parameters whose weights no backward pass reads: embedding tables
+  double forward_seconds = 0;   ///< of compute
+  double backward_seconds = 0;  ///< of compute, with recomputed layers
+  double gather_seconds = 0;    ///< of all weights once; sums of gradients take as long
+  double gathered_bytes = 0;    ///< of all weights of all other ranks
+  double group_seconds = 0;     ///< a lower bound of a step for every size of its groups: least_group_step
+  double device_at_peak = 0;  ///< bytes of the device without the peak of activations; below 0: activations do not fit
+  double device_at_turn = 0;  ///< bytes of the device without activations at the end of the forward pass
+  double device_between = 0;  ///< bytes of the device without activations
+  double host = 0;            ///< bytes of the rank's share of the host
+  double swapped = 0;         ///< bytes of activations that go to the host before the turn and come back after it
   workload::machine_rates rates;  ///< of the rank
   bool takes_norm = false;        ///< no gather of a next weight before the last sum, and no update but with `undoes`
   bool undoes = false;            ///< with a norm: updates come before it, and are undone where it decides otherwise
-  bool updates_at_once = false;   ///< the caller begins the next forward pass behind the last update: no step is late
+  bool updates_at_once = false;   ///< the caller begins the next forward pass after the last update: no step is late
   // step_needs_of leaves these empty: the size of blocks is free there, and no weights are kept whole.
   double kept_whole = 0;           ///< parameters whose whole weights the rank keeps: of all ranks in stages 1 and 2
   double border_seconds = 0;       ///< the way of the first block, from its gradient to its next weights
-  double least_block_seconds = 0;  ///< of gathering the smallest block; its sum takes as long
+  double least_block_seconds = 0;  ///< of gathering the smallest block; its sum takes equally long
   std::vector<step_block> blocks;  ///< in the order of the forward pass
 
   [[nodiscard]] bool updates_wait() const noexcept { return takes_norm && !undoes; }  ///< for the norm
@@ -68,7 +68,7 @@ enum class step_limit : std::uint8_t {
   border,        ///< the way of the first block, on which no pass computes
 };
 
-/// The decisions that a step is free in, as shares of the rank's parameters.
+/// The free decisions of a step, as shares of the rank's parameters.
 ///
 ///     const step_freedom none{};   // the host updates everything
 struct step_freedom {
@@ -76,7 +76,7 @@ struct step_freedom {
   double resident = 0;   ///< as many states lie on the device at every moment
 };
 
-/// A time below which no step ends, whatever is decided.
+/// A lower bound of the time of a step, for all decisions.
 ///
 ///     const step_bound bound = step_bound_of(shape, setup, share, settings);
 ///     std::cout << "no step is faster than " << bound.seconds << " s\n";
@@ -158,7 +158,7 @@ struct moved_parameters {
 ///   are read again, go down where they have no room at the turn.
 /// - With a norm, a gradient that left and a weight that is evicted are two copies. Without one they can be the same.
 /// - With undo the device may update before the norm, so bytes of shares cross as without one. Only whole weights are
-///   gathered behind the norm, so those without room at the turn go down from then on.
+///   gathered after the norm, so those without room at the turn go down from then on.
 /// - Activations are made between the last gradient of the step before and the turn, and read between the turn and the
 ///   last gradient.
 [[nodiscard]] inline resource_work bytes_up(const step_needs& needs, const moved_parameters& it)
@@ -186,7 +186,7 @@ struct moved_parameters {
 /// device at the end of the backward pass are gathered before.
 ///
 /// All sums of a step, and all gathers for the next forward pass, lie between two turns. The last block runs backward
-/// before the first sum, where gathers for that pass may fill the time, and forward behind the last gather.
+/// before the first sum, where gathers for that pass may fill the time, and forward after the last gather.
 [[nodiscard]] inline resource_work collectives_of(const step_needs& needs, const moved_parameters& it)
 {
   if (needs.gather_seconds <= 0 || needs.gathered_bytes <= 0) return {};
@@ -204,22 +204,22 @@ struct moved_parameters {
 
 /// The least time from turn to turn of updates on the host [s].
 ///
-/// Take any block and all blocks before it in the forward pass. They run backward behind the blocks that follow them.
-/// So their first gradient is there when the taken block and all that follow have run backward, and a block is summed.
-/// The host then makes all updates of these blocks, but those that the device makes. Behind the last one a block is
-/// gathered and runs forward, and at least all that follow the taken block run forward behind it. The block that gives
-/// the longest time counts; the last block stands for all updates. Where blocks are not known, all are one. Where the
-/// host updates nothing the line holds too: a block is summed and gathered wherever its updates are made.
+/// Take any block and all blocks before it in the forward pass. They run backward after the blocks that follow them. So
+/// their first gradient is there when the taken block and all that follow have run backward, and a block is summed. The
+/// host then makes all updates of these blocks, but those that the device makes. After the last one a block is gathered
+/// and runs forward, and at least all that follow the taken block run forward after it. The block that gives the
+/// longest time counts; the last block stands for all updates. Where blocks are not known, all are one. Where the host
+/// updates nothing the line holds too: a block is summed and gathered wherever its updates are made.
 ///
 /// With updates at once the calling thread updates, and enqueues the forward pass when the last update is done. So the
-/// whole forward pass lies behind all updates on the host. With a norm that decides them, they lie behind the last
+/// whole forward pass comes after all updates on the host. With a norm that decides them, they come after the last
 /// gradient. All are maxima of terms that are linear in the decisions, so convex.
 [[nodiscard]] inline double host_update_seconds(const step_needs& needs, double on_device)
 {
   const double at_once = needs.updates_at_once ? needs.forward_seconds : 0;
   const double block = needs.least_block_seconds;
   double left = needs.parameters;  // of a block and of all before it
-  double forward = 0;              // of a block and of all behind it
+  double forward = 0;              // of a block and of all after it
   double backward = 0;
   const auto behind = [&] {
     return backward + block + std::max(0.0, left - on_device) / needs.rates.host_updates_per_second +
@@ -383,9 +383,9 @@ namespace detail {
 
 }  // namespace detail
 
-/// The needs of a workload on one rank of a machine. Of the settings, the chunk size, the share of updates and the room
-/// for gathered weights are not looked at. Activations that move take no room.
-/// @param activations   an entry for each layer of the shape; `setup.recomputes_layers` is not looked at
+/// The needs of a workload on one rank of a machine. The chunk size, the share of updates and the room for gathered
+/// weights are ignored in the settings. Activations that move take no room.
+/// @param activations   an entry for each layer of the shape; `setup.recomputes_layers` is ignored
 /// @throws              as forecast_training
 [[nodiscard]] inline step_needs step_needs_of(const workload::transformer_shape& shape,
                                               const workload::training_setup& setup, const workload::rank_share& share,
@@ -443,7 +443,7 @@ namespace detail {
   return made;
 }
 
-/// The same, with all layers as `setup` has them and their activations on the device.
+/// As above, with all layers as in `setup` and their activations on the device.
 [[nodiscard]] inline step_needs step_needs_of(const workload::transformer_shape& shape,
                                               const workload::training_setup& setup, const workload::rank_share& share,
                                               const rank_settings& settings = {})

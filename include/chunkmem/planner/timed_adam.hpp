@@ -15,7 +15,7 @@ namespace chunkmem::inline v0 {
 
 namespace planner {
 
-/// How fast a rank updates, in virtual time.
+/// The rates of a rank's updates, in virtual time.
 ///
 ///     const update_rates rates{.host_parameters_per_second = 2e9, .device_parameters_per_second = 20e9};
 struct update_rates {
@@ -27,13 +27,13 @@ struct update_rates {
 
 /// Adam on a backend without bytes: the lists of the real Adam, and the time of their update.
 ///
-/// It counts the times that it was asked for, so that the busy time of both places is known.
+/// It adds up the times that it returned, which gives the busy time of both places.
 ///
 /// Use:
 ///
 ///     timed_adam kernel{update_rates_of(share)};
 ///     m.use(kernel);                                   // m: a manager on backend::simulated
-///     optimizer::step(m, kernel, options);             // the clocks of the backend go on by the time of each update
+///     optimizer::step(m, kernel, options);             // the clocks of the backend advance by the time of each update
 class timed_adam : public optimizer::adam {
  public:
   static constexpr std::string_view name = "timed_adam";
@@ -52,7 +52,7 @@ class timed_adam : public optimizer::adam {
     const auto accesses = static_cast<std::uint32_t>(2 + lists().size());  // the gradient's, the lists', the value's
     return add(place, accesses, update_time(place, elements), bytes{update_bytes} * elements);
   }
-  /// The same time. It is not counted.
+  /// The same time, without counting it.
   [[nodiscard]] std::uint64_t update_time(memory_location place, std::uint64_t elements) const noexcept
   {
     return time_of(elements, place == memory_location::host ? rates_.host_parameters_per_second
@@ -66,7 +66,7 @@ class timed_adam : public optimizer::adam {
     return add(place, 1, time_of(elements, rate), bytes{norm_bytes} * elements);
   }
 
-  /// From now on writes down each update and each norm too. All arguments outlive this.
+  /// From now on also records each update and each norm. All arguments outlive this object.
   void watch(const backend::simulated& clocks, const access_index_source& access_indices,
              std::vector<timed_update>& into) noexcept
   {

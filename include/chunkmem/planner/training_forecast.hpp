@@ -77,7 +77,7 @@ class steady_run {
       marks.push_back(now());
       if (marks.back().compute == UINT64_MAX || training_.clocks().now() == UINT64_MAX)
         throw config_error{
-            "a step takes longer than virtual clocks count, 2^64 ns (a rate of this machine is next to nothing)"};
+            "a step takes longer than virtual clocks count, 2^64 ns (a rate of this machine is far too low)"};
       result.steps.push_back(marks.back().compute - marks[marks.size() - 2].compute);
       const std::size_t done = result.steps.size();
       if (done >= 5 && result.steps[done - 1] == result.steps[done - 2] &&
@@ -140,7 +140,7 @@ class steady_run {
 
 inline constexpr bytes endless{std::uint64_t{1} << 50};
 
-/// The sentence with which work refuses; empty where it does not.
+/// The message of the error of `work`; empty without an error.
 template <class Work>
 [[nodiscard]] std::string refusal(Work work)
 {
@@ -156,8 +156,8 @@ template <class Work>
   }
 }
 
-/// At least these capacities, and enough for what is rehearsed. @param rehearse   its requirement in some room
-/// @throws config_error   no room is enough
+/// At least these capacities, and enough for the rehearsed step. @param rehearse   `rehearse(room)`: its requirement
+/// @throws config_error   no capacity is enough
 template <class Rehearse>
 [[nodiscard]] per_tier<bytes> least_room(per_tier<bytes> room, Rehearse rehearse)
 {
@@ -246,13 +246,13 @@ template <class Training>
 ///     else ... found.why_not
 ///
 /// @param share         of one rank, as workload::share_of_rank gives it
-/// @param activations   an entry for each layer of the shape; `setup.recomputes_layers` is not looked at
+/// @param activations   an entry for each layer of the shape; `setup.recomputes_layers` is ignored
 /// @param known   over ranks: the `need` of a forecast that fits and differs in `gather_units` at most, which no
 ///   rehearsal of the sharded_model depends on; null: it is rehearsed
 /// @return        `fits` is false where a rank's step needs more than the rank has. `why_not` then has the needed
 ///   bytes, if a pebibyte is enough
-/// @throws config_error   a shape, set-up, share or setting that cannot be; size_overflow   a model whose costs 64 bits
-///   cannot count
+/// @throws config_error   an impossible shape, set-up, share or setting; size_overflow   costs of the model need more
+///   than 64 bits
 template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned,
           chunk_layout Layout = size_class_layout>
 [[nodiscard]] training_forecast forecast_training(const workload::transformer_shape& shape,
@@ -317,7 +317,7 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
   return result;
 }
 
-/// The same, with all layers as `setup` has them and their activations on the device.
+/// As above, with all layers as in `setup` and their activations on the device.
 template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer = transfer::planned,
           chunk_layout Layout = size_class_layout>
 [[nodiscard]] training_forecast forecast_training(const workload::transformer_shape& shape,

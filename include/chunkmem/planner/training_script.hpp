@@ -29,23 +29,23 @@ enum class act_kind : std::uint8_t {
   drop,      ///< the bytes are dead
 };
 
-/// One act of a training iteration, updates aside.
+/// One act of a training iteration, without updates.
 ///
 ///     for (const act& it : script.acts())
 ///       if (it.kind == act_kind::use) std::cout << it.id << ": " << it.nanoseconds << " ns\n";
 struct act {
   act_kind kind = act_kind::use;
   std::uint32_t id = 0;            ///< of a lease, counted up; the group of a use; a layer, counted from 0
-  bytes size{};                    ///< of a lease, or of what is saved
+  bytes size{};                    ///< of a lease, or of saved bytes
   std::uint64_t nanoseconds = 0;   ///< of a use, on one rank's device
   std::uint32_t stage = 0;         ///< parameter_groups::stage
-  std::uint32_t unit = 0;          ///< where the gathered weights lie
+  std::uint32_t unit = 0;          ///< the place of the gathered weights
   std::uint32_t gathered_at = 0;   ///< of a use that gathers: the gather begins before this act, at the latest its own
-  bool reads = false;              ///< the use wants the weights
+  bool reads = false;              ///< the use reads the weights
   bool gathers = false;            ///< its weights are not in a unit yet
   bool is_ahead = false;           ///< the step before has gathered its weights
   bool makes_gradient = false;     ///< the group's gradient is written, or added to
-  bool finishes_gradient = false;  ///< nothing is added to it afterwards
+  bool finishes_gradient = false;  ///< no later use adds to it
 };
 
 /// One iteration of training as a list of acts: forward pass, then backward pass, layer by layer.
@@ -67,11 +67,11 @@ struct act {
 ///     for (const act& next : script.acts()) ...        // lease, use, give back
 class training_script {
  public:
-  /// groups that are there at once: 3 are the group in use, the group before, and the next group
+  /// groups that are resident at once: 3 are the group in use, the group before, and the next group
   static constexpr std::uint32_t least_units = 1;
   static constexpr std::uint32_t most_units = most_gather_units;
 
-  /// @param flops_per_second   of one device, as reached   @param units   of gathered weights, from least_units to
+  /// @param flops_per_second   achieved by one device   @param units   of gathered weights, from least_units to
   ///   most_units
   /// @param ahead   groups that the step before has gathered: the last ones of the forward pass, each in a unit of its
   ///   own. Fewer where three units would not be left
@@ -111,9 +111,9 @@ class training_script {
   }
   /// The gradient of this group stays in its unit from its first to its last part.
   [[nodiscard]] bool keeps(std::uint32_t group) const noexcept { return is_kept_[group] != 0; }
-  /// Groups for which that holds.
+  /// The number of such groups.
   [[nodiscard]] std::uint32_t kept() const noexcept { return kept_; }
-  /// How many groups a step gathers for the next one.
+  /// The number of groups that a step gathers for the next one.
   [[nodiscard]] std::uint32_t gathers_ahead() const noexcept
   {
     return static_cast<std::uint32_t>(std::ranges::count_if(acts_, [](const act& it) { return it.is_ahead; }));

@@ -58,7 +58,7 @@ struct timed_update {
   std::uint64_t nanoseconds = 0;
 };
 
-/// Says at which access of its iteration a manager is.
+/// Gives the access index of a manager.
 ///
 ///     using manager_type = manager<backend::simulated>;
 ///     const auto ask = [](const void* who) { return static_cast<const manager_type*>(who)->access_index(); };
@@ -81,7 +81,7 @@ struct training_timeline {
   std::vector<timed_departure> departures;
   std::vector<timed_work> computing;
   std::vector<timed_work> gathering;   ///< and scattering
-  device_use at_peak;                  ///< while the most is leased
+  device_use at_peak;                  ///< at the peak of leases
   std::vector<timed_update> updating;  ///< and norms
 };
 
@@ -115,7 +115,7 @@ class timeline_sink {
     const std::uint64_t took = (up ? costs_->to_device : costs_->to_host).nanoseconds_for(bytes{event.bytes});
     try {
       copies_->push_back({index_of(event.chunk), event.to, event.bytes, end - took, end, access_indices_->now()});
-    } catch (...) {  // a picture with a hole is better than no training
+    } catch (...) {  // a gap in a picture is better than no training
     }
   }
 

@@ -23,7 +23,7 @@ enum class entry_kind : std::uint8_t {
   read_write_on_host,
   write_on_host,
   lease_device = 8,
-  lease_host,  ///< bytes for a while
+  lease_host,  ///< scratch bytes
   drop = 16,   ///< the bytes of a slot are dead
 };
 
@@ -48,7 +48,7 @@ enum class entry_kind : std::uint8_t {
   return static_cast<access_mode>(static_cast<unsigned>(kind) & 3U);
 }
 
-/// The tier that an access or a lease is for.
+/// The tier of an access or a lease.
 [[nodiscard]] constexpr tier tier_of(entry_kind kind) noexcept
 {
   return kind == entry_kind::lease_host || place_of(kind) == memory_location::host ? tier::host : tier::device;
@@ -70,10 +70,10 @@ struct access_entry {
   /// access of the next use for which the device's copy of its chunk saves a load, around the end; or never
   std::uint32_t next_of_chunk = 0;
   entry_kind kind = entry_kind::read;
-  bool has_actions = false;  ///< something was planned for this access
+  bool has_actions = false;  ///< the plan has actions for this access
   std::uint16_t micro_batch = 0;
 
-  /// The entry is this kind of access, and nothing was planned for it. Replay asks no other question.
+  /// The entry is this kind of access, without planned actions. A replay tests nothing else.
   [[nodiscard]] bool is_plain(entry_kind wanted) const noexcept
   {
     return (static_cast<unsigned>(kind) | static_cast<unsigned>(has_actions) << 8) == static_cast<unsigned>(wanted);
@@ -100,7 +100,7 @@ struct release_entry {
   std::uint32_t access_index = 0;  ///< of the acquire that it ends
 };
 
-/// Whether updates of the step before waited when an iteration began. With such updates an iteration does more.
+/// The state of late updates when an iteration began: with waiting updates, an iteration does more.
 enum class record_start : std::uint8_t {
   without_updates,
   with_updates,
@@ -202,7 +202,7 @@ class access_record {
     releases_.insert(later, {until, right});  // into the room of the other
   }
 
-  /// Removes the entries behind the first `entries`. A pin that was released behind them counts as released there.
+  /// Removes the entries after the first `entries`. A pin that was released after them counts as released there.
   void take_back(std::uint32_t entries) noexcept
   {
     while (size() > entries) entries_.pop_back(), details_.pop_back();
@@ -283,7 +283,7 @@ class access_record {
     if (place_of(entry.kind) == memory_location::device)
       chunk = loads ? now : never;
     else if (writes(access_of(entry.kind)))
-      chunk = never;  // the device's copy is worth nothing from here on
+      chunk = never;  // the device's copy is void from here on
   }
 
   record_start start_ = record_start::unknown;

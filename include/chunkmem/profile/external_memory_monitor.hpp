@@ -13,11 +13,11 @@ namespace chunkmem::inline v0 {
 
 /// Watches the bytes of a device that others hold: a framework's allocator, libraries, the context.
 ///
-/// Leases are known exactly and need no watching. Bytes of others lie outside of the arena, so a source of yours has to
-/// count them. The manager asks the source when an iteration begins and at each pass, and keeps the highest answer of
-/// each iteration. Good for choosing the capacity of the next run, and for noticing growth before the memory runs out.
-/// Source: the non-model data of PatrickStar (Fang et al. 2021, arXiv 2108.05818). Cost: that of the source; nothing
-/// without a source. 0.5 KiB.
+/// Leases are known exactly and need no watching. Bytes of others are outside of the arena, so a function of yours has
+/// to count them. The manager calls this source when an iteration begins and at each pass, and keeps the highest result
+/// of each iteration. Good for choosing the capacity of the next run, and for noticing growth before the memory runs
+/// out. Source: the non-model data of PatrickStar (Fang et al. 2021, arXiv 2108.05818). Cost: that of the source;
+/// nothing without a source. 0.5 KiB.
 ///
 /// Use:
 ///
@@ -28,7 +28,7 @@ class external_memory_monitor {
  public:
   static constexpr std::size_t remembered = 64;  ///< iterations
 
-  /// From now on `source()` says how many bytes others hold. @param source   outlives this
+  /// From now on `source()` returns the bytes that others hold. @param source   outlives this object
   template <class Source>
   void watch(Source& source) noexcept
   {
@@ -36,7 +36,7 @@ class external_memory_monitor {
     ask_ = [](const void* context) { return (*const_cast<Source*>(static_cast<const Source*>(context)))(); };
   }
 
-  /// Asks now. @throws as the source
+  /// Calls the source now. @throws the errors of the source
   void sample()
   {
     if (ask_ != nullptr) now_ = std::max(now_, ask_(context_));
@@ -52,11 +52,11 @@ class external_memory_monitor {
   }
 
   [[nodiscard]] std::uint64_t iterations() const noexcept { return iterations_; }
-  /// The most that an iteration has ever seen, and the most that the last one saw.
+  /// The highest sample of all iterations, and of the last one.
   [[nodiscard]] bytes highest() const noexcept { return highest_; }
   [[nodiscard]] bytes last() const noexcept { return last_; }
 
-  /// The bytes that at least this share of the last iterations stayed within: 0.5 is the median, 1 the highest of them.
+  /// A percentile of the highest samples of the last iterations: 0.5 is the median, 1 the highest.
   [[nodiscard]] bytes percentile(double share) const noexcept
   {
     const std::size_t count = std::min<std::size_t>(iterations_, remembered);
@@ -67,7 +67,7 @@ class external_memory_monitor {
     return sorted[rank == 0 ? 0 : rank - 1];
   }
 
-  /// The last iteration saw more than the median and this share of it.
+  /// The last iteration was above the median by more than this part of the median.
   [[nodiscard]] bool has_drifted(double tolerance = 0.1) const noexcept
   {
     return static_cast<double>(last_.count()) > static_cast<double>(percentile(0.5).count()) * (1 + tolerance);

@@ -15,7 +15,7 @@
 
 namespace chunkmem::inline v0 {
 
-/// A recorded iteration as text: to look at, and to compare. A run that starts with it follows a plan in its first
+/// A recorded iteration as text, to read and to compare. A run that starts with this text follows a plan in its first
 /// iteration.
 ///
 /// The text has one line for each entry and each release, in the order in which they happened:
@@ -42,7 +42,7 @@ class profile_text : private text_reader {
   /// Reads a text of `write`. The record has still to be finished: `use_profile` of a manager finishes it.
   /// @param name   of the file, for messages
   /// @throws format_error   names the file, the line, the key, and the fault of its value
-  /// @complexity            O(characters); memory in proportion to the lines that were there
+  /// @complexity            O(characters); memory in proportion to the lines that were read
   [[nodiscard]] static access_record read(std::istream& in, std::string_view name = "a profile")
   {
     profile_text text{in, name};

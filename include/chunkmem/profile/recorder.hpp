@@ -15,7 +15,7 @@
 
 namespace chunkmem::inline v0 {
 
-/// How the last iteration compares with its record.
+/// The result of comparing the last iteration with its record.
 enum class iteration_outcome : std::uint8_t {
   recorded,   ///< the first of its name
   repeated,   ///< exactly the recorded one
@@ -23,7 +23,7 @@ enum class iteration_outcome : std::uint8_t {
   abandoned,  ///< ended by an exception; the record is as before
 };
 
-/// Writes down the first iteration of each name, and follows the record in later iterations.
+/// Records the first iteration of each name, and follows the record in later iterations.
 ///
 /// Following costs one compare: a slot keeps the access of its next entry, which equals the cursor while the iteration
 /// repeats. At the first difference, the log starts with a copy of the entries followed so far. It becomes the new
@@ -59,7 +59,7 @@ class recorder {
   /// The record of the current iteration, or of the last one; empty while it is being recorded.
   [[nodiscard]] access_record& record() noexcept { return current_ == nullptr ? nothing_ : current_->done; }
 
-  /// Which of the names the current or last iteration has, counted from 0.
+  /// The number of the current or last iteration's name, counted from 0.
   /// @pre one has begun, and since then no record was adopted and no `begin` has failed
   [[nodiscard]] std::size_t index() const noexcept { return index_; }
   /// The record of a name, or null where none was made yet. A name may have two: then the record of iterations that
@@ -84,7 +84,7 @@ class recorder {
     });
     return found;
   }
-  /// Gives a name a record from elsewhere. The next iteration of the name follows it.
+  /// Gives a name a record of another run. The next iteration of the name follows it.
   /// @throws usage_error   there is one already, or an iteration is running; std::bad_alloc. All records are as before
   void adopt(std::string_view name, bool updates_first, access_record record,
              std::span<const std::uint32_t> chunk_of_slot, std::uint32_t chunks)
@@ -99,7 +99,7 @@ class recorder {
     stale_ = true;
   }
 
-  /// Links every record again, when slots have come to lie in other chunks. O(all entries). @pre not inside
+  /// Links every record again, after slots have moved to other chunks. O(all entries). @pre not inside
   void relink(std::span<const std::uint32_t> chunk_of_slot, std::uint32_t chunks)
   {
     for (named* known = first_; known != nullptr; known = known->next)
@@ -112,14 +112,14 @@ class recorder {
     if (current_ == nullptr || is_following()) return {entries_, progress()};
     return std::as_const(current_->log).entries().first(progress());
   }
-  /// How many accesses, leases and drops the current iteration has had. 0 outside of an iteration, or after a stop.
+  /// The accesses, leases and drops so far in the current iteration. 0 outside of an iteration, or after a stop.
   [[nodiscard]] std::uint32_t progress() const noexcept
   {
     if (is_logging()) return current_->log.size();
     return is_following() ? cursor_ : 0;
   }
 
-  /// The access that decisions should count from: the cursor, or where a diverged iteration seems to be.
+  /// The access index for decisions: the cursor, or the estimated position of a diverged iteration.
   [[nodiscard]] std::uint32_t now() const noexcept { return mode_ == mode::following ? cursor_ : hint_; }
 
   /// A lease or drop is the recorded one. @param slot   never for a lease
@@ -164,7 +164,7 @@ class recorder {
     if (is_logging()) current_->log.make_room();
   }
 
-  /// Writes an entry down. @pre is_logging() and make_room()   @return   its access
+  /// Logs an entry. @pre is_logging() and make_room()   @return   its access
   std::uint32_t log(const access_entry& entry, const entry_detail& detail) noexcept
   {
     return current_->log.append(entry, detail);
@@ -201,8 +201,8 @@ class recorder {
 
   /// An entry of the record, for an access of an iteration that has diverged.
   struct found_entry {
-    std::uint32_t now = 0;                ///< decisions count from here
-    std::uint32_t next_of_slot = 0;       ///< the slot's entry behind it
+    std::uint32_t now = 0;                ///< access index for decisions
+    std::uint32_t next_of_slot = 0;       ///< the slot's entry after it
     std::uint32_t next_of_chunk = never;  ///< the next use of its chunk; never: this access is an extra one
   };
   /// After a divergence: the slot's next entry that the iteration has not passed yet. Changes nothing, so that an
@@ -217,7 +217,7 @@ class recorder {
     if (index == never) return {hint_, next_of_slot, never};
     return {index + 1, entries_[index].next_of_slot, entries_[index].next_of_chunk};
   }
-  /// The access succeeded: the iteration goes on from where it was found again.
+  /// The access succeeded: the iteration continues from the entry that was found.
   void resync(std::uint32_t& next_of_slot) noexcept
   {
     const found_entry found = found_again(next_of_slot);
@@ -225,14 +225,14 @@ class recorder {
     next_of_slot = found.next_of_slot;
   }
 
-  /// Where the current iteration is.
+  /// The position of the current iteration.
   struct position {
-    std::uint32_t entries = 0;  ///< that it has had
-    std::uint32_t now = 0;      ///< decisions count from here
+    std::uint32_t entries = 0;  ///< entries so far
+    std::uint32_t now = 0;      ///< access index for decisions
   };
   [[nodiscard]] position here() const noexcept { return {progress(), now()}; }
-  /// The entries since then will come again.
-  /// @param expect   `expect(slot, access)`: the next entry of the slot is this one, or one behind it
+  /// The entries since then will be repeated. @param expect   `expect(slot, access)`: the next entry of the slot is
+  /// this one, or a later one
   template <class Expect>
   void go_back(const position& to, Expect expect) noexcept
   {

@@ -23,25 +23,25 @@ namespace chunkmem::inline v0 {
 
 namespace sharding {
 
-/// The measure of all gradients, over ranks: on every rank the bits that one rank with all of them would have.
+/// The measure of all gradients, over ranks: on every rank with the bits of one rank that has all gradients.
 ///
 ///     agreed_measure measure;
 ///     measure.begin(ranks, plan.tensors(), has_gradient);
 ///     measure.take(plan, ranks.rank(), 0, dtype::float32, share, on_this_thread);  // and each other unit
-///     measure.add(ranks, plan, 0);                                                 // the same
+///     measure.add(ranks, plan, 0);                                                 // of each other unit too
 ///     const double norm = std::sqrt(measure.total().squares);
 ///
-/// Each rank measures the blocks that it owns; ranks exchange them unit by unit, and every one adds the blocks of each
-/// tensor in order, then the tensors in order. Cost: one pass over what the rank owns, and 24 B from each rank to each
-/// other for each block of `measure_block` elements: 0.3 % of gradients of 16 bits, on the calling threads. Memory:
-/// 24 B for each own block, and the blocks of one unit of all ranks, kept from step to step: for the same plan nothing
-/// is allocated again.
+/// Each rank measures the blocks that it owns; ranks exchange them unit by unit, and every rank adds the blocks of each
+/// tensor in order, then the tensors in order. Cost: one pass over the rank's shares, and 24 B from each rank to each
+/// other rank for each block of `measure_block` elements: 0.3 % of gradients of 16 bits, on the calling threads.
+/// Memory: 24 B for each own block, and the blocks of one unit of all ranks, kept from step to step: the same plan
+/// allocates only once.
 class agreed_measure {
  public:
-  /// Forgets all. @param has_gradient   `has_gradient(tensor)`, the same on every rank
+  /// Starts again. @param has_gradient   `has_gradient(tensor)`, the same on every rank
   /// @param settings   a word for the settings of the step, the same on every rank
-  /// @param refuse   `refuse(of_settings, words)`: throws where these words of all ranks differ. They are the settings,
-  ///   or tell which tensors have gradients. All ranks call it then
+  /// @param refuse   `refuse(of_settings, words)`: throws where these words of all ranks differ: the settings, or the
+  ///   set of tensors with gradients. All ranks then call it
   /// @throws usage_error   on every rank: they are not; comm_error
   template <class Communicator, class HasGradient, class Refuse>
   void begin(Communicator& ranks, std::uint32_t tensors, HasGradient has_gradient, std::uint64_t settings,
@@ -66,7 +66,7 @@ class agreed_measure {
       refuse(what == 0, std::as_const(words));
     }
   }
-  /// The same where nobody knows what they are made of.
+  /// As above, where the parts of the settings are not known.
   template <class Communicator, class HasGradient>
   void begin(Communicator& ranks, std::uint32_t tensors, HasGradient has_gradient, std::uint64_t settings = 0)
   {
@@ -76,7 +76,7 @@ class agreed_measure {
     });
   }
 
-  /// Measures this rank's share of one unit, which may change behind it. Good until the next call for this unit.
+  /// Measures this rank's share of one unit, which may change afterwards. Valid until the next call for this unit.
   /// @param share   of its gradients, at `place`; null where there are none
   /// @param place   a memory_location that the calling thread reads, or the agent whose kernels measure
   /// @return   the measure of the share
@@ -98,7 +98,7 @@ class agreed_measure {
     for (std::size_t word = 0; word < mine.size(); word += words_of_measure) all.add(measure_in(mine.data() + word));
     return all;
   }
-  /// Takes in the shares of one unit. Every rank has to, in the same order. @pre each rank measured its share
+  /// Adds the measures of one unit's shares. Every rank calls it, in the same order. @pre each rank measured its share
   template <class Communicator, class Plan>
   void add(Communicator& ranks, const Plan& plan, std::uint32_t index)
   {

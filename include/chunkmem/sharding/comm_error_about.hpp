@@ -10,13 +10,13 @@ namespace chunkmem::inline v0 {
 
 namespace sharding {
 
-/// The failure of a group, told by the tensor that cannot be given because of it and by the rank that asked.
+/// The failure of a group, with the tensor that is not available because of it, and the rank.
 ///
 ///     try { return m.acquire(whole, mode); } catch (const comm_error& first) {
 ///       throw comm_error_about("block.0.query", rank, first);
 ///     }
 ///
-/// Its fault is that of the first cause. Allocates nothing, but for the copy of an exception.
+/// Its fault is that of the first cause. Allocates nothing except for the copy of an exception.
 [[nodiscard]] inline comm_error comm_error_about(std::string_view tensor, rank_id rank,
                                                  const comm_error& first) noexcept
 {

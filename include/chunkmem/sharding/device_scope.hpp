@@ -12,21 +12,21 @@ namespace chunkmem::inline v0 {
 
 namespace sharding {
 
-/// The device of a rank as the calling thread's own, for a scope; the device that the thread had before is put back.
+/// Makes the device of a rank the calling thread's current device for a scope, and restores the previous one.
 ///
 ///     using scope = device_scope<cuda_runtime>;
 ///     const scope device{scope::device_of(rank_in_node, ranks_of_node)};  // before the backend of this rank
 ///
-/// A rank makes it first, then its backend and its communicator of NCCL: contexts, kernels and NCCL take the thread's
+/// A rank makes it first, then its backend and its communicator of NCCL: contexts, kernels and NCCL use the thread's
 /// device. Includes no header of CUDA: see cuda_api. Cost: one call of the runtime where the device is the same, else
-/// three, and one that makes the context the first time. An operation of a backend inside of it asks for the device
-/// once; outside of it, on a thread with another device than the backend's, it also pushes and pops.
+/// three, and one that makes the context the first time. An operation of a backend inside of the scope queries the
+/// device once; outside, on a thread with another current device, it also pushes and pops.
 ///
 /// @threads   ends on the thread that made it
 template <cuda_api Api>
 class device_scope {
  public:
-  /// @param device   which of those that the runtime shows   @throws device_error   there is none such: nothing was
+  /// @param device   its index among the visible devices   @throws device_error   there is no such device: nothing was
   ///   switched
   explicit device_scope(std::uint32_t device, Api api = {})
       : session_{std::move(api)}, now_{session_, static_cast<int>(device)}
@@ -35,7 +35,7 @@ class device_scope {
   device_scope(const device_scope&) = delete;
   device_scope& operator=(const device_scope&) = delete;
 
-  /// How many the runtime shows. @throws device_error   the runtime failed, as it does where there is no driver
+  /// The number of visible devices. @throws device_error   the runtime failed, for example without a driver
   [[nodiscard]] static std::uint32_t devices(Api api = {})
   {
     int count = 0;
@@ -43,7 +43,7 @@ class device_scope {
     session.require("cudaGetDeviceCount", [&](const Api& asked) { return asked.count_devices(count); });
     return static_cast<std::uint32_t>(count);
   }
-  /// The device of a rank that shares it with no other rank of its node, as NCCL wants it.
+  /// The device of a rank, one for each rank of the node, as NCCL requires.
   /// @throws config_error   the node has fewer devices than ranks; device_error   as devices
   [[nodiscard]] static std::uint32_t device_of(std::uint32_t rank_in_node, std::uint32_t ranks_of_node, Api api = {})
   {

@@ -19,15 +19,15 @@ namespace chunkmem::inline v0 {
 
 namespace sharding {
 
-/// What this rank has filled weights with since ranks last compared it, as one word for each weight. A rank keeps its
-/// share alone of what it was given whole, so ranks that fill a weight with other values would train a mixture.
+/// A hash of the values with which this rank has filled each weight since the last comparison of ranks. A rank keeps
+/// only its share of a weight, so ranks that fill it with different values would train a mixture.
 ///
 ///     first_values filled;
 ///     filled.reset(plan.tensors());
 ///     filled.note(3, std::as_bytes(values));  // a pin that wrote weight 3 ends
-///     ... filled.word()                       // the same on every rank, or they were given other values
+///     ... filled.word()                       // the same on every rank, or they have different values
 ///
-/// The word of a weight is one of its bits: -0.0 is not 0.0, and a NaN is its bits.
+/// The hash is over bits: -0.0 is not 0.0, and a NaN is its bits.
 class first_values {
  public:
   void reset(std::uint32_t tensors)
@@ -36,29 +36,29 @@ class first_values {
     filled_ = 0;
   }
 
-  /// A weight was filled. Another fill takes the place of the one before. Cost: one pass over the bytes.
+  /// A weight was filled. A later fill replaces an earlier one. Cost: one pass over the bytes.
   /// @param tensor   by its number in the plan
   void note(std::uint32_t tensor, std::span<const std::byte> values) noexcept
   {
     if (words_[tensor] == 0) ++filled_;
     words_[tensor] = word_of(values) | 1U;
   }
-  /// Ranks have the same values of it: they compared them, or it came from a file that all of them see.
+  /// Ranks have equal values of this tensor: they compared them, or all read them from one file.
   void forget(std::uint32_t tensor) noexcept
   {
     if (words_[tensor] != 0) --filled_;
     words_[tensor] = 0;
   }
-  /// The same of all.
+  /// As above, for all tensors.
   void forget() noexcept
   {
     if (filled_ != 0) std::ranges::fill(words_, 0);
     filled_ = 0;
   }
 
-  /// 0 where it was not filled.
+  /// The hash of a tensor; 0 where it was not filled.
   [[nodiscard]] std::uint64_t of(std::uint32_t tensor) const noexcept { return words_[tensor]; }
-  /// 0 where nothing was filled. O(1) then, else O(tensors).
+  /// The hash of all tensors; 0 where none was filled, in O(1), else O(tensors).
   [[nodiscard]] std::uint64_t word() const noexcept
   {
     if (filled_ == 0) return 0;
@@ -67,7 +67,7 @@ class first_values {
     return all.value();
   }
 
-  /// The same with the name of the tensor.
+  /// The hash of a tensor with its name.
   [[nodiscard]] std::uint64_t named(std::uint32_t tensor, std::string_view name) const noexcept
   {
     collective::fingerprint all;
@@ -75,7 +75,7 @@ class first_values {
     all.add(of(tensor));
     return all.value();
   }
-  /// That word, with a text.
+  /// Adds this word with a text.
   void add_to(collective::named_words& all, std::uint32_t tensor, std::string_view name) const
   {
     error_text text;
@@ -84,10 +84,10 @@ class first_values {
     all.add(std::to_string(tensor), named(tensor, name), std::string{text.view()});
   }
 
-  /// 64 bits that tell these bytes from others, as those of a fingerprint do.
+  /// A 64-bit hash of these bytes, as a fingerprint.
   [[nodiscard]] static std::uint64_t word_of(std::span<const std::byte> values) noexcept
   {
-    constexpr std::size_t lanes = 4;  // which do not wait for each other
+    constexpr std::size_t lanes = 4;  // independent sums
     std::array<collective::fingerprint, lanes> sums;
     std::array<std::uint64_t, lanes> words{};
     for (std::size_t begin = 0; begin < values.size(); begin += sizeof words) {

@@ -23,29 +23,29 @@ namespace chunkmem::inline v0 {
 
 namespace sharding {
 
-/// A unit as a manager has it.
+/// The tensors of a unit in a manager.
 ///
 ///     for (const unit_tensors& it : units.all()) std::cout << it.elements << " elements\n";
 struct unit_tensors {
-  /// Weights as they were at another time, made of shares in a list.
+  /// An older version of the weights, gathered from shares in a list.
   struct version {
     list_id from{0};
     tensor<std::uint8_t> whole;
   };
 
   tensor<std::uint8_t> whole;      ///< gathered: the weights
-  std::vector<version> versions;   ///< others; of trained units
-  tensor<std::uint8_t> gradients;  ///< what this rank has of them before the sum; of trained units
-  tensor_handle share;             ///< what this rank owns of the weights: a parameter, or frozen
+  std::vector<version> versions;   ///< older versions; of trained units
+  tensor<std::uint8_t> gradients;  ///< this rank's gradients before the sum; of trained units
+  tensor_handle share;             ///< this rank's share of the weights: a parameter, or frozen
   dtype type = dtype::float32;     ///< of its weights
   dtype gradient_type = dtype::float32;
   bool is_trained = true;
-  /// the whole stays whole on this rank, on the device or the host, and is gathered behind updates
+  /// the gathered weights stay on this rank, on the device or the host, and are gathered after updates
   bool is_kept = false;
   std::uint64_t elements = 0;     ///< of the whole, padding included
-  std::uint64_t share_begin = 0;  ///< element of the whole that the share begins with
+  std::uint64_t share_begin = 0;  ///< element of the whole at which the share begins
   std::uint64_t share_elements = 0;
-  std::vector<tensor_part> parts;  ///< of tensors, that the share is made of, in the order of their places
+  std::vector<tensor_part> parts;  ///< the parts of tensors in the share, in the order of their places
 
   /// Calls `visit(whole)` for each version of the weights.
   template <class Visit>
@@ -73,18 +73,18 @@ decltype(auto) with_element(dtype type, Work work)
     case dtype::bfloat16: return work(bf16{});
     case dtype::float16: return work(fp16{});
     case dtype::float32: return work(float{});
-    default: throw usage_error{"weights that are sharded are float32, bfloat16 or float16 (declare others as buffers)"};
+    default: throw usage_error{"sharded weights are float32, bfloat16 or float16 (declare others as buffers)"};
   }
 }
 
 inline constexpr std::string_view unit_prefix = "unit.";  ///< of the names of shares in the manager of a rank
 
-/// @throws config_error   a tensor of a rank's own would have the name of a share
+/// @throws config_error   a tensor that only this rank has would have the name of a share
 inline void expect_no_unit_name(std::string_view name)
 {
   if (name.size() > unit_prefix.size() && name.starts_with(unit_prefix) &&
       name.find_first_not_of("0123456789", unit_prefix.size()) == name.npos)
-    throw config_error{error_text{} << "chunkmem: a sharded model calls its shares as this tensor, " << name
+    throw config_error{error_text{} << "chunkmem: a sharded model has shares with the name of this tensor, " << name
                                     << " (choose another name)"};
 }
 
@@ -95,14 +95,14 @@ inline void expect_no_unit_name(std::string_view name)
 ///     units.declare(m, plan, rank, false, same, same);  // gradients as their weights, tensors as in the plan
 ///
 /// Every rank declares tensors of the same sizes in the same order, so that all managers decide alike. Memory: on the
-/// host what the rank owns, and on the device whole units only while they are used; where they are kept, all of them.
+/// host the rank's shares, and on the device gathered units only while they are used; where they are kept, all of them.
 class gathered_units {
  public:
-  /// @param keeps           wholes are ordinary chunks; else they have no place on the host, and are gathered when they
-  ///   are loaded
-  /// @param gradient_type   `gradient_type(dtype)`: of a weight of this type
-  /// @param id_of           `id_of(tensor)`: what one rank alone would call a tensor of the plan
-  /// @throws what declaring throws
+  /// @param keeps           gathered weights are ordinary chunks; else they have no place on the host, and each load
+  ///   gathers them
+  /// @param gradient_type   `gradient_type(dtype)`: the gradient type for a weight of this type
+  /// @param id_of           `id_of(tensor)`: the number on a single rank of a tensor of the plan
+  /// @throws the errors of declarations
   template <class Manager, class Plan, class GradientType, class IdOf>
   void declare(Manager& m, const Plan& plan, rank_id rank, bool keeps, GradientType gradient_type, IdOf id_of)
   {
@@ -128,12 +128,12 @@ class gathered_units {
   [[nodiscard]] const unit_tensors& operator[](std::uint32_t index) const noexcept { return units_[index]; }
   /// The unit whose share is this parameter of the manager: shares of trained units are the only ones. O(1)
   [[nodiscard]] std::uint32_t trained(std::uint32_t ordinal) const noexcept { return trained_[ordinal]; }
-  /// How many units are trained.
+  /// The number of trained units.
   [[nodiscard]] std::uint32_t trained() const noexcept { return static_cast<std::uint32_t>(trained_.size()); }
   /// The tensors of the model in each share.
   [[nodiscard]] share_runs& runs() noexcept { return runs_; }
   [[nodiscard]] const share_runs& runs() const noexcept { return runs_; }
-  /// What this rank owns of a tensor, or null where that is nothing. O(tensors of the unit)
+  /// The part of a tensor in this rank's share, or null. O(tensors of the unit)
   [[nodiscard]] const tensor_part* part_of(std::uint32_t unit, std::uint32_t tensor) const noexcept
   {
     for (const tensor_part& it : units_[unit].parts)
@@ -150,7 +150,7 @@ class gathered_units {
     std::uint32_t label = index;
     m.for_each_list([&](list_id list, const list_spec& spec) {
       if (spec.use != list_use::weight) return;
-      label += units;  // ranks that gather other versions differ
+      label += units;  // so that gathers of different versions have different labels
       if (it.is_trained) it.versions.push_back({list, add_whole(m, it, label)});
     });
     if (it.is_trained) {

@@ -21,7 +21,7 @@ namespace chunkmem::inline v0 {
 
 namespace sharding {
 
-/// Units as their ownership knows them: runs of chunks.
+/// Units as runs of chunks, for an ownership.
 ///
 ///     unit_runs units;
 ///     units.runs = {{.first = 0, .chunks = 3}, {.first = 1, .chunks = 3}, {.first = 2, .chunks = 3}};
@@ -32,19 +32,18 @@ struct unit_runs {
     std::uint32_t chunks = 1;  ///< of that list
   };
   std::uint32_t chunks = 1;       ///< of a unit
-  std::uint32_t model = 0;        ///< tells these units from those of another model over the same ranks
+  std::uint32_t model = 0;        ///< distinguishes these units from those of another model over the same ranks
   std::vector<run> runs;          ///< by label
-  collective::fingerprint moved;  ///< all gathers and sums so far, in their order
+  collective::fingerprint moved;  ///< hash of all gathers and sums so far, in their order
 };
 
-/// A mover for ranks: chunks of one rank are copied, units of all ranks are gathered and summed by the steps of an
-/// ownership.
+/// A mover for ranks: copies chunks of one rank, and gathers and sums units of all ranks by the steps of an ownership.
 ///
 ///     using mover = gathering<Communicator>;
 ///     manager<backend::host_arena, mover> m{memory, {}, mover{ranks, memory.adopt()}};
 ///
-/// Cost: that of the steps, O(1) beside it. Under ownership::sharded a gather of n bytes over W ranks moves n (W-1)/W
-/// to each and from each, a sum the same. Source: ZeRO-3 (Rajbhandari et al. 2021, arXiv 2104.07857), on the chunks of
+/// Cost: that of the steps, and O(1). Under ownership::sharded a gather of n bytes over W ranks moves n (W-1)/W to each
+/// and from each, a sum the same. Source: ZeRO-3 (Rajbhandari et al. 2021, arXiv 2104.07857), on the chunks of
 /// PatrickStar (Fang et al. 2021, arXiv 2108.05818).
 template <class Communicator, ownership_policy Ownership = ownership::sharded>
 class gathering {
@@ -54,16 +53,16 @@ class gathering {
   using policy_kind = mover_kind;
   static constexpr std::string_view name = "gathering";
 
-  gathering() = default;  ///< to be given ranks before it moves anything
-  /// @param ranks    a communicator or process groups, which outlive this   @param worker   does nothing but the work
-  ///   of these ranks: adopt() one
-  /// @param units    outlives this. Null: each is a chunk
+  gathering() = default;  ///< must be assigned a mover with ranks before the first move
+  /// @param ranks    a communicator or process groups, which outlive this object   @param worker   an agent for the
+  ///   work of these ranks alone: adopt() one
+  /// @param units    outlives this object. Null: each unit is a chunk
   gathering(Communicator& ranks, agent worker, unit_runs* units = nullptr, Ownership ownership = {}) noexcept
       : gathering{ranks, worker, worker, agent::to_device, units, ownership}
   {
   }
-  /// The same with a worker of its own for sums, where they go over groups of their own: see sums_apart.
-  /// @param shares   brings this rank's share to the device: see gathering_mover
+  /// As above, with another worker for sums, which have groups of their own: see sums_apart. @param shares   copies
+  /// this rank's share to the device: see gathering_mover
   gathering(Communicator& ranks, agent worker, agent sums, agent shares, unit_runs* units, Ownership ownership) noexcept
       : ranks_{ranks_type{ranks}},
         worker_{worker},
@@ -98,7 +97,7 @@ class gathering {
     });
     note(collective::operation::all_gather, size, label);
   }
-  /// The scale is that of the first sum: what is added up behind it stays as small.
+  /// Only the first operation of a reduction scales: later operations add numbers that are scaled already.
   template <class Backend>
   void sum(Backend& backend, std::byte* whole, bytes size, std::uint32_t label, collective::sum how)
   {
@@ -112,8 +111,8 @@ class gathering {
     note(collective::operation::reduce_scatter, size, label);
   }
 
-  /// The calling thread is about to wait for `point`, which may depend on work of these ranks.
-  /// @throws comm_error   a group whose waits do not end by themselves: it failed, or its deadline passed
+  /// The calling thread is about to wait for `point`, which may depend on work of these ranks. @throws comm_error   a
+  /// group without deadlines of its own failed, or the deadline passed
   template <class Backend>
   void await(Backend& backend, event point)
   {
@@ -124,7 +123,7 @@ class gathering {
         });
       });
   }
-  /// @throws comm_error   the work of these ranks is known to have failed: the first cause
+  /// @throws comm_error   work of these ranks has failed: the first cause
   void check()
   {
     if (ranks_) end_all_on_failure(*ranks_, [&] { ranks_->for_each([](auto& group) { group.check(); }); });
@@ -132,7 +131,7 @@ class gathering {
 
  private:
   [[nodiscard]] rank_id rank() const noexcept { return ranks_->of(ownership::process_group::all).rank(); }
-  /// Behind what was enqueued, so that a call which failed and is made again counts once.
+  /// Called after the work was enqueued, so that a failed call that is repeated counts once.
   void note(collective::operation what, bytes size, std::uint32_t label) noexcept
   {
     if (units_ != nullptr) units_->moved.add({what, dtype::float32, size.count(), 0, label, 0});
@@ -160,7 +159,7 @@ class gathering {
       case operation::all_reduce: return among.all_reduce(backend, worker_of_sums_, begin, step.parts, how, label);
       default:
         throw usage_error{
-            "an ownership with steps that units of equal shares do not need (take all_gather, reduce_scatter and "
+            "an ownership with steps that units of equal shares do not need (use all_gather, reduce_scatter and "
             "all_reduce)"};
     }
   }

@@ -16,7 +16,7 @@ namespace chunkmem::inline v0 {
 
 namespace sharding {
 
-/// The tensors of a sharded_model, in the order of their declaration: what each one is, and where its bytes are.
+/// The tensors of a sharded_model, in the order of their declaration: the type and the place of each.
 ///
 ///     model_tensors known;
 ///     known.make_room();
@@ -27,23 +27,23 @@ class model_tensors {
   struct entry {
     role part = role::parameter;
     dtype type = dtype::float32;
-    tensor_handle own{};        ///< in the manager of this rank: of tensors that are not sharded
-    std::uint32_t planned = 0;  ///< number in the plan: of those that are
+    tensor_handle own{};        ///< in the manager of this rank, for tensors that are not sharded
+    std::uint32_t planned = 0;  ///< number in the plan, for sharded tensors
     std::uint64_t elements = 0;
     shape extents{};
   };
 
   model_tensors() = default;
-  model_tensors(const model_tensors&) = delete;  // its address tells its tensors from those of another model
+  model_tensors(const model_tensors&) = delete;  // its address distinguishes its tensors from those of another model
   model_tensors& operator=(const model_tensors&) = delete;
 
-  /// Weights, trained or frozen, are; what a rank computes from its own data is not.
+  /// Weights, trained or frozen, are sharded; tensors that a rank computes from its own data are not.
   [[nodiscard]] static constexpr bool is_sharded(role part) noexcept
   {
     return part == role::parameter || part == role::frozen;
   }
 
-  /// For one tensor more, so that the plan and this list cannot differ. @throws std::bad_alloc
+  /// Makes room for one more tensor, so that the plan and this list cannot differ. @throws std::bad_alloc
   void make_room()
   {
     if (entries_.size() == entries_.capacity()) entries_.reserve(2 * entries_.size() + 8);
@@ -59,7 +59,7 @@ class model_tensors {
   }
 
   [[nodiscard]] std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(entries_.size()); }
-  /// It is a tensor of this model.
+  /// The tensor is of this model.
   [[nodiscard]] bool has(tensor_handle wanted) const noexcept
   {
     return wanted.owner == owner() && chunkmem::index_of(wanted.id) < size();
@@ -79,8 +79,10 @@ class model_tensors {
   /// @param planned   by its number in the plan
   [[nodiscard]] std::uint32_t tensor_of_plan(std::uint32_t planned) const noexcept { return of_plan_[planned]; }
   [[nodiscard]] tensor_handle handle_of(std::uint32_t tensor) const noexcept { return {tensor_id{tensor}, owner()}; }
-  /// An empty text takes the name away. @throws config_error   another tensor has this name; usage_error   as index_of
-  /// @param is_sealed   all tensors are there. Guarantee: strong. @throws config_error   another tensor has this name
+  /// Sets a name; an empty text removes it. @throws config_error   another tensor has this name; usage_error   as
+  /// index_of
+  /// @param is_sealed   all tensors are declared. Guarantee: strong. @throws config_error   another tensor has this
+  ///   name
   void name(tensor_handle wanted, std::string_view text, bool is_sealed = false)
   {
     const std::uint32_t tensor = index_of(wanted);
@@ -94,9 +96,9 @@ class model_tensors {
       throw;
     }
   }
-  /// One without a name is "tensor.<number>", as one rank alone would call it.
+  /// The name of a tensor, or "tensor.<number>", as on a single rank.
   [[nodiscard]] std::string name_of(std::uint32_t tensor) const { return names_.name_of(tensor); }
-  /// @throws config_error   a tensor has the name that another has for want of one
+  /// @throws config_error   a tensor has the default name of another one
   void expect_distinct_names() const
   {
     names_.expect_distinct(

@@ -13,21 +13,22 @@ namespace chunkmem::inline v0 {
 
 namespace sharding {
 
-/// One rank's ends of three groups: of all ranks, of those of its node, and of those in its place of every node.
+/// One rank's communicators of three groups: all ranks, the ranks of its node, and the ranks with its local rank on
+/// every node.
 ///
 ///     process_groups ranks{all, node, across};
 ///     sharded_model<backend::host_arena, decltype(ranks), ownership::hierarchical> m{memory, ranks};
 ///
-/// For ownerships that work inside nodes and across them (ownership::hierarchical). A node of one rank makes plain data
-/// parallelism of that, a single node makes ownership::sharded. The ends outlive this; ranks of a node are numbered one
-/// after the other.
+/// For ownerships that work inside nodes and across them (ownership::hierarchical). With nodes of one rank,
+/// ownership::hierarchical is plain data parallelism; with a single node, it is ownership::sharded. The communicators
+/// outlive this object; ranks of a node have consecutive numbers.
 template <class Communicator>
 class process_groups {
  public:
   using communicator_type = Communicator;
 
-  /// Before the first operation of the groups, whose errors say then which rank and node they mean.
-  /// @throws config_error   nodes are not full, or ranks are numbered in another way
+  /// Call it before the first operation of the groups: their errors then name rank and node.
+  /// @throws config_error   nodes are not full, or ranks are numbered differently
   process_groups(Communicator& all, Communicator& node, Communicator& across)
       : all_{&all}, node_{&node}, across_{&across}
   {
@@ -46,7 +47,7 @@ class process_groups {
   {
     return group == ownership::process_group::all ? *all_ : group == ownership::process_group::node ? *node_ : *across_;
   }
-  /// The group that sums of these ranks go over.
+  /// The group for sums of these ranks.
   [[nodiscard]] Communicator& of_sums(ownership::process_group group) const noexcept { return of(group); }
   static constexpr bool has_sums_apart = false;
   [[nodiscard]] ownership::rank_world world() const noexcept { return {all_->ranks(), node_->ranks()}; }
@@ -58,7 +59,7 @@ class process_groups {
   }
 
  private:
-  /// Errors of each group say which rank of all ranks, and which node.
+  /// Errors of each group name the rank among all ranks, and the node.
   void name_members() const
   {
     if constexpr (requires(Communicator& group, const collective::member_names& names) { group.call_members(names); }) {
@@ -111,14 +112,15 @@ class one_process_group {
   Communicator* all_;
 };
 
-/// Ends each group of a rank for all of its ranks: `revoke` of a communicator.
+/// Calls `revoke` of each communicator of a rank.
 template <class Groups>
 void end_all(const Groups& groups) noexcept
 {
   groups.for_each([](auto& group) { group.revoke(); });
 }
 
-/// Does work of a rank. Where one of its groups fails, all of them end: a rank that waits in another one hears at once.
+/// Runs work of a rank. Where one of its groups fails, all of them are revoked, so that waits in the other groups end
+/// at once.
 /// @throws   as `work`
 template <class Groups, class Work>
 decltype(auto) end_all_on_failure(const Groups& groups, Work work)
@@ -151,20 +153,19 @@ struct process_groups_of<sums_apart<Ranks>> {
 
 }  // namespace detail
 
-/// Groups of ranks, and a second set of groups of the same ranks that sums go over. A model over both has an agent for
-/// gathers and another one for sums. A gather does not wait behind a sum whose gradient is not made yet, and a sum does
-/// not wait behind a gather that has no room yet.
+/// Groups of ranks, and a second set of groups of the same ranks for sums. A model over both has one agent for gathers
+/// and another one for sums. A gather does not wait for a sum whose gradient is not computed yet, and a sum does not
+/// wait for a gather without room.
 ///
 ///     sharding::sums_apart<collective::local_threads> ranks{gathers, sums};
 ///     sharded_model<backend::host_arena, decltype(ranks)> m{memory, ranks};
 ///
-/// Good where the compute of a device goes on while ranks talk. Poor where it does not: there is nothing to overtake.
-/// A model over groups of NCCL refuses it: their kernels would wait for each other where devices start them in other
-/// orders.
-/// Where the backend has another agent left, this rank's shares go to the device on that agent. No share then waits
-/// behind an activation that comes back later in the backward pass.
-/// Cost: two agents of the backend at most, and what a group costs. Words of ranks go over the groups of gathers. Where
-/// one group fails, a rank that hears it ends the others. A rank that gives up calls `revoke` of its model.
+/// Good where communication overlaps with compute of the device; no gain where it does not. A model over communicators
+/// of NCCL refuses it: their kernels could deadlock where devices start them in different orders. Where the backend has
+/// another agent left, this rank's shares are copied to the device on that agent. No share then waits for an activation
+/// that is reloaded later in the backward pass. Cost: at most two agents of the backend, and the second set of groups.
+/// Words of ranks use the groups of gathers. Where one group fails, a rank that notices it revokes the others. A rank
+/// that gives up calls `revoke` of its model.
 /// @tparam Ranks   a communicator, or process_groups of one
 template <class Ranks>
 class sums_apart {
@@ -174,7 +175,7 @@ class sums_apart {
   using communicator_type = typename groups_type::communicator_type;
   static constexpr bool has_sums_apart = true;
 
-  /// Both outlive this. @throws config_error   they are not of the same ranks, or have a group in common
+  /// Both outlive this object. @throws config_error   they are not of the same ranks, or have a group in common
   sums_apart(Ranks& gathers, Ranks& sums) : gathers_{gathers}, sums_{sums}
   {
     gathers_.for_each([this](const auto& group) {
@@ -214,7 +215,7 @@ class sums_apart {
 template <class Ranks>
 using process_groups_of = typename detail::process_groups_of<Ranks>::type;
 
-/// A communicator whose work is on streams of the device, and has to be asked for: collective::nccl.
+/// A communicator whose work is on streams of the device, and whose failures must be polled: collective::nccl.
 template <class Communicator, class Backend>
 concept works_on_streams =
     requires(Communicator& group, Backend& backend, agent stream) { group.finish(backend, stream); };

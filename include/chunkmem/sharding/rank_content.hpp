@@ -21,16 +21,16 @@ namespace chunkmem::inline v0 {
 
 namespace sharding {
 
-/// A model over ranks as a save, a load and an import see it: one rank's items are made of runs of the model's tensors.
-/// That of a manager is checkpoint::manager_content, which has the same members.
+/// The content of a model over ranks for a save, a load and an import: one rank's items are made of runs of the model's
+/// tensors. checkpoint::manager_content has the same members for a manager.
 ///
 ///     rank_content<Model> content{model};
 ///     content.collect();
 ///     content.agree_on_names();
 ///     for (const checkpoint::model_item& it : content.items()) std::cout << it.size() << '\n';
 ///
-/// The items of shares come in the same order on every rank, and so do those of which each rank has its own: buffers
-/// and registered states.
+/// The items of shares come in the same order on every rank, and so do items that each rank has separately: buffers and
+/// registered states.
 /// @tparam Model   a sharded_model
 template <class Model>
 class rank_content {
@@ -40,11 +40,11 @@ class rank_content {
   explicit rank_content(Model& model) : model_{model} {}
 
   [[nodiscard]] auto& ranks() const noexcept { return model_.ranks(); }
-  /// The shares of this rank. It has the bytes of the items.
+  /// The manager of this rank's shares, with the bytes of the items.
   [[nodiscard]] auto& manager() const noexcept { return model_.shares(); }
 
-  /// Seals the model, and makes the items. @throws usage_error   inside an iteration; config_error   a tensor's name
-  /// looks like that of a part, or two have one
+  /// Seals the model, and makes the items. @throws usage_error   inside an iteration; config_error   the name of a
+  /// tensor looks like that of a part, or two tensors have one name
   void collect()
   {
     model_.seal();
@@ -63,11 +63,11 @@ class rank_content {
   }
   [[nodiscard]] const std::vector<model_item>& items() const noexcept { return items_; }
   [[nodiscard]] std::vector<model_item>& items() noexcept { return items_; }
-  /// Each rank has its own bytes of it.
+  /// Each rank has its own bytes of this item.
   [[nodiscard]] bool is_own(std::size_t item) const noexcept { return unit_of_[item] == none; }
 
-  /// Calls `visit(name, extents, item)` for each tensor, in each of its lists, that is divided over ranks: those of
-  /// which this rank has nothing too.
+  /// Calls `visit(name, extents, item)` for each tensor, in each of its lists, that is divided over ranks, also for
+  /// tensors without elements on this rank.
   template <class Visit>
   void for_each_shared(Visit visit) const
   {
@@ -79,7 +79,7 @@ class rank_content {
       }
     }
   }
-  /// Those of for_each_shared of which more than one rank has elements, in the same order. @param visit   `visit(name,
+  /// The tensors of for_each_shared with elements on more than one rank, in the same order. @param visit   `visit(name,
   /// extents)`
   template <class Visit>
   void for_each_divided(Visit visit) const
@@ -97,13 +97,13 @@ class rank_content {
     }
   }
 
-  // To save and to load. Every rank makes these calls, those that are said to throw on every rank together.
+  // Saves and loads. Every rank makes these calls.
 
-  /// A save calls it first, also one that lends: a rank that did its own updates alone, since its buffer is full, would
-  /// begin its next iteration under another record than the other ranks.
+  /// Every save calls it first, also one that reads bytes in place: a rank that ran its updates alone, since its buffer
+  /// is full, would begin its next iteration with another record than the other ranks.
   /// @throws as sharded_model::finish_updates, on every rank
   void finish_updates() { model_.finish_updates(); }
-  /// Behind finish_updates. @throws as checkpoint::prepare_to_save; comm_error   work of ranks has failed
+  /// After finish_updates. @throws as checkpoint::prepare_to_save; comm_error   work of ranks has failed
   void prepare_to_save(bool)
   {
     model_.settle();
@@ -111,7 +111,8 @@ class rank_content {
     checkpoint::prepare_to_save(manager());
     model_.expect_no_gradients();
   }
-  /// Ranks have the same model, by names and by settings. @throws as agree_on_names and sharded_model::agree_on_model
+  /// Checks that ranks have the same model, by names and by settings. @throws as agree_on_names and
+  /// sharded_model::agree_on_model
   void agree_on_model()
   {
     agree_on_names();
@@ -122,15 +123,15 @@ class rank_content {
   /// Before items are written. @throws usage_error   on every rank: a step is half done
   void begin_fill()
   {
-    model_.discard_updates();  // before anything does them: lists that they would fill count as empty
+    model_.discard_updates();  // before any call runs them: lists that they would fill count as empty
     collective::all_or_none(ranks(), [&] { model_.drop_gradients(); });
   }
-  /// Weights are gathered from the items. @param is_filled   `is_filled(name)`: of these tensors, what they were filled
-  /// with before does not count @throws on every rank, as sharded_model::gather_weights
+  /// Weights are gathered from the items. @param is_filled   `is_filled(name)`: earlier values of these tensors are not
+  /// compared   @throws on every rank, as sharded_model::gather_weights
   template <class IsFilled>
   void end_fill(IsFilled is_filled)
   {
-    collective::all_or_none(ranks(), [&] { model_.gather_weights(); });  // all have it, or none
+    collective::all_or_none(ranks(), [&] { model_.gather_weights(); });  // on all ranks, or on none
     std::uint32_t tensor = 0;
     model_.for_each_tensor([&](const std::string& name, const shape&, dtype, role) {
       if (is_filled(name)) model_.forget_values(tensor);
@@ -138,8 +139,8 @@ class rank_content {
     });
   }
 
-  /// All ranks have tensors, lists and states of the same names and sizes. Every rank has to call it.
-  /// @throws config_error   on every rank: the first that differs, and the ranks; comm_error
+  /// Checks that all ranks have tensors, lists and states of the same names and sizes. Every rank calls it. @throws
+  /// config_error   on every rank: the first difference, and the ranks; comm_error
   void agree_on_names()
   {
     const std::vector<std::string> mine = descriptions();
@@ -155,14 +156,14 @@ class rank_content {
     }
     throw config_error{named.difference(
         model_.ranks(),
-        {"ranks have other models", "rank", "declare the same tensors, names, lists and states on every rank"})};
+        {"ranks have different models", "rank", "declare the same tensors, names, lists and states on every rank"})};
   }
 
  private:
   static constexpr std::uint32_t none = UINT32_MAX;
 
-  /// An item of a share: its pieces, and whether this rank writes it. Of the ranks that have the same share each writes
-  /// some units.
+  /// An item of a share: its pieces, and whether this rank writes it. Ranks with the same share each write some of the
+  /// units.
   void take(std::size_t index, std::uint32_t unit)
   {
     unit_of_[index] = unit;
@@ -179,7 +180,7 @@ class rank_content {
         std::count(place_of.begin(), place_of.begin() + static_cast<std::ptrdiff_t>(mine), place_of[mine]);
     item.is_written = unit % copies == before;
   }
-  /// What comes before the name of a tensor in this list: "adam/momentum/", or nothing.
+  /// The prefix of the name of a tensor in this list: "adam/momentum/", or empty.
   [[nodiscard]] std::string prefix(std::size_t index) const
   {
     const std::string share = model_.shares().name_of(model_.units()[unit_of_[index]].share);
@@ -200,7 +201,7 @@ class rank_content {
     for (std::size_t index = 0; index < items_.size(); ++index)
       if (is_own(index)) add(items_[index].name);
   }
-  /// Of everything, in words.
+  /// Descriptions of all tensors, lists and states.
   [[nodiscard]] std::vector<std::string> descriptions() const
   {
     std::vector<std::string> all;

@@ -10,7 +10,7 @@ namespace chunkmem::inline v0 {
 
 namespace sharding {
 
-/// An iteration of a sharded_model: as iteration, and where a micro-batch ends its gradients are added over ranks.
+/// An iteration of a sharded_model: as iteration, and at the end of a micro-batch its gradients are added over ranks.
 ///
 ///     auto iteration = model.iteration(2);
 ///     iteration.pass(pass::forward, 0);
@@ -27,8 +27,8 @@ class rank_iteration {
   {
   }
 
-  /// As iteration's. @throws comm_error, out_of_memory, device_error   from sums of the micro-batch that ended: call it
-  /// again to go on
+  /// As iteration::pass. @throws comm_error, out_of_memory, device_error   from sums of the micro-batch that ended:
+  /// call it again to continue
   void pass(chunkmem::pass during, std::uint32_t micro_batch = 0)
   {
     inner_.expect_open();
@@ -37,10 +37,10 @@ class rank_iteration {
     micro_batch_ = micro_batch;
     inner_.pass(during, micro_batch);
   }
-  /// It was begun by the model that made this tensor, or whose rank's manager did.
+  /// The model that made this tensor, or its manager, began this iteration.
   [[nodiscard]] bool is_of(tensor_handle wanted) const noexcept { return model_->has(wanted) || inner_.is_of(wanted); }
-  /// As iteration's; it waits for no other rank. @throws comm_error   the work of ranks is known to have failed: the
-  /// iteration has ended, and no bytes of it are worth anything
+  /// As iteration::end; waits for no other rank. @throws comm_error   work of ranks has failed: the iteration has
+  /// ended, and its bytes are invalid
   void end()
   {
     inner_.end();

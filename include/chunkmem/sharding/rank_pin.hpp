@@ -20,20 +20,20 @@ namespace chunkmem::inline v0 {
 
 namespace sharding {
 
-/// A weight that is being written on the calling thread, whole; when it ends, this rank keeps what it owns of it.
+/// A whole weight that is being written on the calling thread; at its end, this rank keeps its share.
 ///
-///     const auto pin = model.acquire(weight, access::write);  // has one, until it ends
+///     const auto pin = model.acquire(weight, access::write);  // has a `filling` until it ends
 template <element Element, class Manager>
 struct filling {
   std::vector<Element> all;
-  /// the own share of its unit; `elements` of it are this tensor's
+  /// the own share of the unit; `elements` of it belong to this tensor
   typename Manager::template pin_type<Element> kept;
-  typename Manager::template pin_type<std::uint8_t> unit;  ///< changes: nobody has it whole meanwhile
+  typename Manager::template pin_type<std::uint8_t> unit;  ///< changes: not gathered meanwhile
   Element* whole = nullptr;                                ///< the tensor, where this rank keeps it whole
-  std::uint64_t first = 0;                                 ///< element of the tensor with which that begins
-  std::uint64_t begin = 0;                                 ///< element of the share that it becomes
+  std::uint64_t first = 0;                                 ///< element of the tensor at which `whole` begins
+  std::uint64_t begin = 0;                                 ///< element of the share for `whole`
   std::uint64_t elements = 0;
-  first_values* filled = nullptr;  ///< hears of the values when they end
+  first_values* filled = nullptr;  ///< is notified of the values at the end
   std::uint32_t planned = 0;       ///< number of the tensor in the plan
 
   ~filling()
@@ -46,13 +46,13 @@ struct filling {
   }
 };
 
-/// A tensor of a sharded_model whose bytes stay where they are while the pin lives. As pin.
+/// A tensor of a sharded_model whose bytes stay in place while the pin lives. As pin.
 ///
 ///     const auto pin = model.acquire(weight, access::read);
 ///     const std::span<const float> whole = pin.span();  // on the device
 ///
-/// A weight that is read is on the device, whole. A weight that is written is on the host, whole, and becomes a share
-/// when the pin ends.
+/// A weight for reading is gathered on the device. A weight for writing is whole on the host, and becomes a share when
+/// the pin ends.
 /// @tparam Element   const where the pin was acquired for reading, or by a variable of type `access`
 template <pinned_element Element, class Manager>
 class rank_pin {
@@ -65,23 +65,23 @@ class rank_pin {
   using plain_pin = typename Manager::template pin_type<Element>;
 
   rank_pin() = default;
-  /// Of a weight that is read, or a gradient. @param first   its first element in the unit
+  /// For a weight that is read, or a gradient. @param first   its first element in the unit
   rank_pin(unit_pin&& unit, tensor<mutable_element> of, std::uint64_t first, std::uint64_t elements, agent stream)
       : unit_{std::move(unit)}, is_in_unit_{true}, of_{of}, first_{first}, elements_{elements}, stream_{stream}
   {
   }
-  /// Of a tensor of this rank's own.
+  /// For a tensor that is not sharded.
   rank_pin(plain_pin&& own, tensor<mutable_element> of, agent stream)
       : own_{std::move(own)}, of_{of}, elements_{own_.size()}, stream_{stream}
   {
   }
-  /// Of a weight that is written.
+  /// For a weight that is written.
   rank_pin(std::unique_ptr<filling<mutable_element, Manager>> fill, tensor<mutable_element> of, std::uint64_t elements)
       : fill_{std::move(fill)}, of_{of}, elements_{elements}
   {
   }
 
-  /// Null in a rehearsal. @throws usage_error   released, moved from, or its model is gone
+  /// The address; null in a rehearsal. @throws usage_error   released, moved from, or its model is gone
   [[nodiscard]] Element* data() const&
   {
     if (fill_ != nullptr) return fill_->all.data();
@@ -94,7 +94,7 @@ class rank_pin {
   operator Element*() const& { return data(); }
   operator Element*() const&& = delete;
   /// The elements, where the calling thread may read them; empty in a rehearsal.
-  /// @throws usage_error   as data(), or these bytes are not the calling thread's to read
+  /// @throws usage_error   as data(), or the calling thread cannot read these bytes
   [[nodiscard]] std::span<Element> span() const&
   {
     if (fill_ != nullptr) return fill_->all;
@@ -107,7 +107,7 @@ class rank_pin {
     const std::span<Element> elements = std::as_const(*this).span();
     return {elements, std::move(*this)};
   }
-  /// As that of a pin. @throws usage_error   as span(), or the mode was `access::read`
+  /// As pin::writable. @throws usage_error   as span(), or the mode was `access::read`
   [[nodiscard]] std::span<mutable_element> writable() const&
     requires std::is_const_v<Element>
   {
@@ -116,7 +116,7 @@ class rank_pin {
             "a weight that was acquired with access::read cannot be written (acquire it with access::write)");
     return own_.writable();
   }
-  /// Of a weight that is being written: its values on this rank. Empty of every other tensor.
+  /// For a weight that is being written: its values on this rank. Empty for other tensors.
   [[nodiscard]] std::span<mutable_element> being_filled() const noexcept
   {
     return fill_ != nullptr ? std::span<mutable_element>{fill_->all} : std::span<mutable_element>{};
@@ -142,7 +142,7 @@ class rank_pin {
   agent stream_ = agent::host;
 };
 
-/// The gradient of a weight while it is being written: what this rank adds to the sum. As gradient_pin.
+/// The gradient of a weight while it is being written: this rank's contribution to the sum. As gradient_pin.
 ///
 ///     auto gradient = model.gradient(weight);
 ///     for (float& it : gradient.span()) it = gradient.beta() == 0 ? of_this_rank : it + of_this_rank;

@@ -35,24 +35,24 @@ template <class Manager, class Kernel, class Executor>
 using rank_driver =
     optimizer::detail::step_driver<Manager, Kernel, share_site<optimizer::detail::caller_site<Manager, Executor>>>;
 
-/// The steps of a sharded model: ranks agree on the step, each rank updates its shares, and the units that are kept
-/// whole are gathered. A part of sharded_model, which passes its group of ranks to each call:
+/// The steps of a sharded model: ranks agree on the step, each rank updates its shares, and kept units are gathered. A
+/// part of sharded_model, which passes its communicator to each call:
 ///
 ///     rank_step<Manager, Plan> steps{m, plan, units, gradients, runs, tensors, filled, ahead};
 ///     rank_driver<Manager, Kernel, Executor> driver{m, kernel, {{m.backend(), workers}, units.runs()}};
 ///     const auto outcome = steps.take(ranks, settle, driver, kernel, options, workers, timing, decide);
 ///
 /// Where the timing guesses, ranks agree on the settings before the first update, and on the measure when the timing
-/// asks for the decision: by `agree_on_measure`.
+/// requests the decision: by `agree_on_measure`.
 ///
-/// The update itself is driven as on one rank (optimizer::detail::step_driver). Only its decision comes from elsewhere:
-/// from the measure of the gradients of all ranks. An update that waits is done when its unit is used, and the unit is
-/// gathered behind it: every rank uses units in the same order, so the gathers of late updates have one too.
+/// The update itself is driven as on one rank (optimizer::detail::step_driver). Only its decision is by the measure of
+/// the gradients of all ranks. A waiting update runs when its unit is used, and the unit is gathered after it: every
+/// rank uses units in the same order, so the gathers of late updates have one order too.
 /// @tparam Manager   of one rank, with a gathering_mover   @tparam Plan   a unit_plan
 template <class Manager, class Plan>
 class rank_step {
  public:
-  /// All that is passed outlives this.
+  /// All arguments outlive this object.
   /// @param ahead   sharding_options::gathers_ahead
   rank_step(Manager& m, const Plan& plan, gathered_units& units, unit_gradients<Manager>& gradients,
             const unit_runs& runs, const model_tensors& tensors, first_values& filled, std::uint32_t ahead) noexcept
@@ -68,18 +68,18 @@ class rank_step {
   }
   rank_step(const rank_step&) = delete;
 
-  /// One step. @param settle   waits until the work of the group is done
+  /// Takes one step. @param settle   waits until the work of the group is done
   /// @param driver   a rank_driver   @param timing   of the updates, see update_at_once
-  /// @param decide   `decide(agree, updates, measures)`: calls `agree()`, and gives the measure to decide by
-  /// @throws comm_error; usage_error   ranks have gradients of different weights, or other options; as optimizer::step:
-  ///   call again to go on
+  /// @param decide   `decide(agree, updates, measures)`: calls `agree()`, and returns the measure for the decision
+  /// @throws comm_error; usage_error   ranks have gradients of different weights, or different options; as
+  ///   optimizer::step: call again to continue
   template <class Ranks, class Settle, class Driver, optimizer_kernel Kernel, executor Executor, class Timing,
             class Decide>
   optimizer::step_outcome take(Ranks& ranks, Settle settle, Driver& driver, Kernel& kernel,
                                const optimizer::step_options& options, Executor& workers, Timing timing, Decide decide)
   {
     units_.runs().expect_tensors(tensors_.size());
-    driver.finish_waiting();  // by what shares know of the gradients of its step, which changes below
+    driver.finish_waiting();  // with the gradient flags of its step, which change below
     for (std::uint32_t index = 0; index < units_.size(); ++index) gradients_.finish(m_, units_[index], index);
     waits_ = Timing::lets_wait;
     if constexpr (Timing::guesses) {
@@ -89,11 +89,11 @@ class rank_step {
         expect_any_gradient();
       }
     } else {
-      if (!m_.rehearsing()) driver.expect_not_guessed();  // before other ranks hear of the step
+      if (!m_.rehearsing()) driver.expect_not_guessed();  // before other ranks are involved
       agree_on_measure(ranks, settle, driver, kernel, options, workers, decide);
     }
     tell_runs_of_gradients();
-    if (!waits_) make_room();  // where updates wait, the next pass reads units that are not new yet
+    if (!waits_) make_room();  // where updates wait, the next pass still reads old units
     is_updating_ = !m_.rehearsing();
     try {
       const optimizer::step_outcome outcome = driver.run(options, renewing_timing<Timing>{*this, timing});
@@ -108,14 +108,14 @@ class rank_step {
     }
   }
 
-  /// Ranks agree on the measure that the driver decides by. @param settle, decide   as of take
+  /// Ranks agree on the measure for the driver's decision. @param settle, decide   as of take
   /// @throws as take; does nothing where the step is decided
   template <class Ranks, class Settle, class Driver, class Kernel, class Executor, class Decide>
   void agree_on_measure(Ranks& ranks, Settle settle, Driver& driver, Kernel& kernel,
                         const optimizer::step_options& options, Executor& workers, Decide decide)
   {
     if (m_.rehearsing()) return rehearse_measures(ranks, driver, options, workers);
-    // else a share is updated as soon as its sum is there, while sums of others are under way
+    // else a share is updated as soon as its sum is complete, while other sums run
     if (optimizer::detail::step_rules{options}.needs_measures()) settle();
     if (driver.is_decided()) return;
     const step_key now{driver.version(), word_of(options, kernel)};
@@ -124,7 +124,7 @@ class rank_step {
       const auto these_agree = [&] { agree(ranks, driver, kernel, options, workers); };
       try {
         decided_by_ = {now, decide(these_agree, driver.progress().number, measure_)};
-      } catch (const usage_error&) {  // on every rank: they may agree on other settings
+      } catch (const usage_error&) {  // on every rank: a retry may have other settings
         agreed_on_.reset();
         throw;
       }
@@ -141,16 +141,16 @@ class rank_step {
     if (m_.updates().measure_of(units_[index].share) != nullptr) return;
     m_.updates().keep_measure(units_[index].share, measure_share(ranks, driver, index, workers));
   }
-  /// Before a unit is used: does its update, and those of the same chunk, where they wait.
-  /// @throws as the updates, and comm_error: call again
+  /// Before a unit is used: runs its waiting update, and those of the same chunk. @throws the errors of the updates,
+  /// and comm_error: call again
   void catch_up(const unit_tensors& unit)
   {
     if (m_.updates_pending() != 0) [[unlikely]]
       m_.updates().catch_up(unit.share);
   }
-  /// The update of a share that waited: its unit is made of the new share. @param ordinal   of the share among the
-  /// parameters of the manager   @param work   `work()`: the update. It is done once, however often this is called
-  /// @throws as the update; comm_error, out_of_memory, device_error: call it again
+  /// Runs the update of a share that waited, and gathers its unit from the new share. @param ordinal   of the share
+  /// among the parameters of the manager   @param work   `work()`: the update, which runs once, also over retries
+  /// @throws the errors of the update; comm_error, out_of_memory, device_error: call it again
   template <class Work>
   void update_waiting(std::uint32_t ordinal, Work work)
   {
@@ -161,7 +161,7 @@ class rank_step {
     make_new_late(ordinal);
     has_new_share_[ordinal] = 0;
   }
-  /// Makes all weights anew from their shares, in all versions. A step that did not end is void.
+  /// Gathers all weights again from their shares, in all versions. A step that did not end is void.
   /// @throws usage_error   in an iteration; a weight is pinned; gradients have the bytes of shares
   /// @throws comm_error, out_of_memory, device_error: call it again
   void gather_weights()
@@ -172,7 +172,7 @@ class rank_step {
       expects(m_.state_of(unit.share) != tensor_state::gradient,
               "weights cannot be gathered while gradients have the bytes of their shares (take the step first, or call "
               "drop_gradients)");
-    std::ranges::fill(has_new_share_, std::uint8_t{0});  // of updates that a load discarded
+    std::ranges::fill(has_new_share_, std::uint8_t{0});  // of discarded updates
     units_.runs().forget_updates();
     forget();
     agreed_on_.reset();
@@ -191,9 +191,9 @@ class rank_step {
   {
     expects(
         !is_updating_,
-        "a weight was used behind a step that did not end: some were updated and not gathered yet (call step again)");
+        "a weight was used after a step that did not end: some were updated and not gathered yet (call step again)");
   }
-  /// A step that did not end, or that was rehearsed, does not count.
+  /// Voids a step that did not end, or that was rehearsed.
   void forget() noexcept
   {
     has_room_ = false;
@@ -202,9 +202,9 @@ class rank_step {
     std::ranges::fill(is_passed_, std::uint8_t{0});
     is_updating_ = false;
   }
-  /// Units that are not kept and have no pin are gathered anew at their next use. Their shares had lent their bytes to
-  /// gradients and are made again; a plan may have gathered the gradients. @throws out_of_memory, device_error: call
-  /// it again
+  /// Units that are not kept and have no pin are gathered again at their next use. Their shares had lent their bytes to
+  /// gradients and are made again; a plan may have gathered the bytes of gradients. @throws out_of_memory,
+  /// device_error: call it again
   void forget_wholes()
   {
     for (const unit_tensors& unit : units_.all())
@@ -224,7 +224,7 @@ class rank_step {
   using gradient_version = optimizer::detail::gradient_version;
   using step_key = std::pair<gradient_version, std::uint64_t>;  // gradients and settings
 
-  /// As `Timing`; and the unit of each share that is done with is made new at once.
+  /// As `Timing`; and the unit of each updated share is renewed at once.
   template <class Timing>
   struct renewing_timing {
     static constexpr bool lets_wait = Timing::lets_wait;
@@ -237,7 +237,7 @@ class rank_step {
     void begin(Driver& driver, typename Driver::place_type from)
     {
       inner.begin(driver, from);
-      std::uint32_t place = self.passed_;  // of a call that failed: the last share is done with, and its unit is old
+      std::uint32_t place = self.passed_;  // of a failed call: the last share is updated, and its unit is old
       driver.for_each_from(place, [&](tensor_handle, const tensor_info& info) {
         if (place++ < driver.progress().reached) passed(info.ordinal);
       });
@@ -248,7 +248,7 @@ class rank_step {
       inner.decide(driver);
     }
     [[nodiscard]] bool is_due(std::uint32_t place) const noexcept { return inner.is_due(place); }
-    /// The last update of the order is made in this call, so all are.
+    /// The last update of the order runs in this call, so all do.
     [[nodiscard]] bool makes_all() const noexcept { return inner.is_due(self.units_.trained() - 1); }
     void passed(std::uint32_t ordinal) { self.renew(ordinal, guesses, makes_all()); }
     template <class Driver>
@@ -258,10 +258,10 @@ class rank_step {
     }
   };
 
-  /// The share of this ordinal has its bytes of the next step. Units that are kept are made new in the order of their
-  /// ordinals, which is that of the next forward pass: gathers and sums share the network, so gathers in the order of
-  /// updates would still wait in line when the first unit, which is updated last, is needed.
-  /// @param guesses     every rank has another order of updates: all units are made new in the order of their ordinals
+  /// The share of this ordinal has its bytes of the next step. Kept units are renewed in the order of their ordinals,
+  /// which is that of the next forward pass: gathers and sums share the network, so in the order of updates the gather
+  /// of the first unit, which is updated last, would come too late.
+  /// @param guesses     every rank has another order of updates: all units are renewed in the order of their ordinals
   /// @param makes_all   no update of the step waits
   /// @throws as gather: call it again
   void renew(std::uint32_t ordinal, bool guesses, bool makes_all)
@@ -269,9 +269,7 @@ class rank_step {
     const bool is_kept = units_[units_.trained(ordinal)].is_kept;
     if (m_.rehearsing() && guesses) return make_new(ordinal);
     if (!m_.rehearsing() && is_kept)
-      m_.updates()
-          .gradients()
-          .begin_update();  // also in a step that is skipped: a gather that fails leaves a unit without bytes
+      m_.updates().gradients().begin_update();  // also in a skipped step: a failed gather leaves a unit without bytes
     if (!guesses && (!makes_all || !is_kept)) make_new_ahead(ordinal);
     if (guesses || makes_all) {
       is_passed_.resize(units_.size());
@@ -281,17 +279,16 @@ class rank_step {
     }
     if (!m_.rehearsing()) ++passed_;
   }
-  /// A unit that is kept is gathered. Another one has no whole any more, and is gathered at its next use.
+  /// A kept unit is gathered. Another unit is dropped, and gathered at its next use.
   void make_new(std::uint32_t ordinal)
   {
     const unit_tensors& unit = units_[units_.trained(ordinal)];
     if (unit.is_kept)
       gather(unit.whole);
     else
-      change(unit.whole).release();  // also without an update: the share may be of a version before
+      change(unit.whole).release();  // also without an update: the share may be of an older version
   }
-  /// The same; the last units are gathered for the next pass. Compute waits for them in that pass, whose gathers are
-  /// behind them anyway.
+  /// As make_new; the last units are gathered ahead for the next pass, whose gathers come after them in any case.
   void make_new_ahead(std::uint32_t ordinal)
   {
     const unit_tensors& unit = units_[units_.trained(ordinal)];
@@ -302,7 +299,7 @@ class rank_step {
     });
   }
 
-  /// Units that are not kept leave the device before the first update of a step, which leaves room for updates.
+  /// Units that are not kept leave the device before the first update of a step, which makes room for updates.
   void make_room()
   {
     if (has_room_) return;
@@ -312,7 +309,7 @@ class rank_step {
     });
     has_room_ = !m_.rehearsing();
   }
-  /// Runs know whether they have a gradient in this step.
+  /// Marks the runs that have a gradient in this step.
   void tell_runs_of_gradients()
   {
     for (std::uint32_t index = 0; index < units_.size(); ++index) {
@@ -331,7 +328,7 @@ class rank_step {
   {
     return tensors_[tensors_.tensor_of_plan(planned)].part == role::parameter;
   }
-  /// Of the settings of a step, and of when its updates are done.
+  /// A hash of the settings of a step and of the time of its updates.
   template <class Kernel>
   [[nodiscard]] std::uint64_t word_of(const optimizer::step_options& options, Kernel& kernel) const
   {
@@ -341,14 +338,14 @@ class rank_step {
     return all.value();
   }
 
-  /// While this pin lives the shares of `whole` change: nobody has it whole, and it is made anew at its next use.
-  /// @throws usage_error   it is pinned on the device
+  /// While this pin lives the shares of `whole` change: it is not resident, and is gathered again at its next use.
+  /// @throws usage_error   `whole` is pinned on the device
   [[nodiscard]] auto change(tensor<std::uint8_t> whole)
   {
     return m_.acquire(whole, access::write, memory_location::host);
   }
-  /// Makes a kept tensor whole from what ranks have in their shares now.
-  /// @throws out_of_memory, device_error, comm_error   what it holds is undefined until it is called again
+  /// Gathers a kept tensor from the present shares of all ranks. @throws out_of_memory, device_error, comm_error   the
+  /// bytes of the tensor are undefined until the next call succeeds
   void gather(tensor<std::uint8_t> whole)
   {
     m_.updates().whole([&] {
@@ -357,21 +354,21 @@ class rank_step {
     });
   }
 
-  /// @throws as gather; a comm_error says what ranks have to do alike
+  /// @throws as gather; a comm_error names the order that ranks have to keep
   void make_new_late(std::uint32_t ordinal)
   {
     try {
       make_new(ordinal);
     } catch (const comm_error& failed) {
       throw comm_error{error_text{} << failed.what()
-                                    << " (an update waited until its weight was read: behind a late step every rank "
+                                    << " (an update waited until its weight was read: after a late step every rank "
                                        "reads the same weights in the same order; call finish() of late_updates on "
                                        "every rank before one reads alone)",
                        failed.fault()};
     }
   }
-  /// All ranks take the same step, and measure all their gradients if the step needs that. A rank whose step failed,
-  /// and which calls it again, talks to the others where it stopped.
+  /// Ranks agree on the step, and measure all their gradients if the step needs a measure. A rank that repeats a failed
+  /// step continues its exchange where it stopped.
   template <class Ranks, class Driver, class Kernel, class Executor>
   void agree(Ranks& ranks, Driver& driver, Kernel& kernel, const optimizer::step_options& options, Executor& workers)
   {
@@ -427,16 +424,16 @@ class rank_step {
     const unit_tensors& unit = units_[index];
     gradient_measure found;
     driver.read_gradient(unit.share, [&](const std::byte* gradient, auto place) {
-      constexpr bool has_bytes = Manager::engine_type::has_bytes;  // else there is nothing to measure, and it is 0
+      constexpr bool has_bytes = Manager::engine_type::has_bytes;  // else the measure is 0
       found =
           measure_.take(plan_, ranks.rank(), index, unit.gradient_type, has_bytes ? gradient : nullptr, workers, place);
     });
     return found;
   }
-  /// If one rank cannot take the step, no rank takes it: that rank says why, and the others that ranks differ.
-  /// @param settings   as a word
-  /// @throws usage_error   on every rank: one of them was given options that no step can be taken with, or ranks were
-  ///   given other ones, have kernels with other settings, or have filled weights with other values
+  /// If one rank cannot take the step, no rank takes it: that rank throws the reason, and the others throw that ranks
+  /// differ. @param settings   as a word
+  /// @throws usage_error   on every rank: a rank has invalid options, or ranks have different options, kernels with
+  ///   different settings, or different values of weights
   template <class Ranks, class Driver, class Kernel>
   void agree_on_settings(Ranks& ranks, Driver& driver, Kernel& kernel, const optimizer::step_options& options,
                          std::uint64_t settings)
@@ -465,7 +462,7 @@ class rank_step {
     }
     if (wrong) throw *wrong;
   }
-  /// An update of a share would change the weight under its pin. @throws usage_error
+  /// An update of a share would change a pinned weight. @throws usage_error
   void expect_no_weight_pinned()
   {
     for (std::uint32_t index = 0; index < units_.size(); ++index) {
@@ -478,10 +475,9 @@ class rank_step {
       throw usage_error{text << " (release the pins of weights before the step)"};
     }
   }
-  /// A word that has to be the same on every rank: the settings of a step, the updates so far and those that weights
-  /// have missed (ranks may have loaded checkpoints of different steps), the micro-batches of the iteration, what
-  /// weights were filled with since ranks compared it, and all that was gathered and added. It is made in every step,
-  /// and allocates nothing.
+  /// A hash that has to be the same on every rank: the settings of a step, the updates so far and the missed updates of
+  /// weights (ranks may have loaded checkpoints of different steps), the micro-batches of the iteration, the values of
+  /// weights filled since the last comparison, and all gathers and sums. Computed in every step; allocates nothing.
   [[nodiscard]] std::uint64_t same_in_step(std::uint64_t settings, const optimizer::step_progress& progress) const
   {
     collective::fingerprint all;
@@ -493,17 +489,18 @@ class rank_step {
     all.add(runs_.moved.value());
     return all.value();
   }
-  /// The words of ranks differ: finds in what. Every rank calls it.
-  /// @throws usage_error   on every rank: the first of those things that differs, and the ranks; comm_error
+  /// The words of ranks differ: finds the difference. Every rank calls it. @throws usage_error   on every rank: the
+  /// first difference, and the ranks; comm_error
   template <class Ranks, class Kernel>
   [[noreturn]] void refuse(Ranks& ranks, const std::vector<std::uint64_t>& words, Kernel& kernel,
                            const optimizer::step_options& options, const optimizer::step_progress& progress) const
   {
     if (const auto found = std::ranges::find(words, refused); found != words.end())
-      throw usage_error{error_text{} << "chunkmem: ranks take different steps: rank "
-                                     << static_cast<std::uint64_t>(found - words.begin())
-                                     << " cannot take this one, and says why (mend it there, and call step again on "
-                                        "every rank)"};
+      throw usage_error{
+          error_text{} << "chunkmem: ranks take different steps: rank "
+                       << static_cast<std::uint64_t>(found - words.begin())
+                       << " cannot take this one, and its error has the reason (fix it there, and call step again on "
+                          "every rank)"};
     collective::named_words mine;
     const auto add = [&](std::string_view what, std::uint64_t word) {
       const optimizer::setting it{what, word};
@@ -525,7 +522,7 @@ class rank_step {
                 "give all ranks the same settings, calls and values, and load checkpoints of the same step"})};
   }
 
-  /// The same for their gradients.
+  /// As above, for the gradients of ranks.
   template <class Ranks>
   [[noreturn]] void refuse_gradients(Ranks& ranks) const
   {
@@ -540,7 +537,7 @@ class rank_step {
     throw usage_error{mine.difference(
         ranks,
         {"ranks have gradients of different weights in one step", "rank",
-         "make the gradients of the same weights on every rank: gradient_zero where a rank has nothing to add"})};
+         "compute the gradients of the same weights on every rank: gradient_zero where a rank has nothing to add"})};
   }
 
   Manager& m_;
@@ -553,16 +550,15 @@ class rank_step {
   std::uint32_t ahead_;  // units that a step gathers, where they are not kept
   agreed_measure measure_;
   std::optional<step_key> agreed_on_;
-  std::optional<std::pair<step_key, gradient_measure>>
-      decided_by_;                       // of a step that did not end: nobody is asked again
-  std::uint32_t measured_ = 0;           // units, of these gradients
+  std::optional<std::pair<step_key, gradient_measure>> decided_by_;  // of a step that did not end: not exchanged again
+  std::uint32_t measured_ = 0;                                       // units, of these gradients
   bool has_room_ = false;                // units have left the device for the step that did not end
-  std::uint32_t passed_ = 0;             // shares that are done with, of a step that did not end
+  std::uint32_t passed_ = 0;             // updated shares, of a step that did not end
   std::uint32_t renewed_ = 0;            // units, where ranks update in orders of their own
-  std::vector<std::uint8_t> is_passed_;  // there, by ordinal of the share
+  std::vector<std::uint8_t> is_passed_;  // by ordinal of the share, where ranks update in orders of their own
   bool is_updating_ = false;
-  bool waits_ = false;                       // updates of the step that is taken, or was taken last
-  std::vector<std::uint8_t> has_new_share_;  // by parameter whose update waited: its unit is to be gathered still
+  bool waits_ = false;                       // updates of the present or last step wait
+  std::vector<std::uint8_t> has_new_share_;  // by parameter whose update waited: its unit is not gathered yet
 };
 
 }  // namespace sharding

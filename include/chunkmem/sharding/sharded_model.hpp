@@ -68,25 +68,25 @@ using rank_kinds = chunkmem::detail::accepts<rules_kind, layout_kind, eviction_k
 ///     m.step(adam, {.learning_rate = 1e-3F});
 ///
 /// Calls are those of a manager, and every rank makes the same ones in the same order. Weights lie in units of whole
-/// chunks; a rank keeps one share of each, on the host or where its manager puts it, with the states of that share. A
-/// unit is whole on the device while it is used: loading it brings the own share and gathers the others'. Gradients are
-/// made whole, added over ranks in order of ranks, and only the own share stays. So a rank's memory is that of the
-/// model over ranks, and of the units in use. That is stage 3; in stages 1 and 2 (see zero) weights stay whole on every
-/// rank, which gathers them behind each update. What a rank learns from its own data (activations, buffers) is a tensor
-/// of its own manager, untouched by others. Bits: W ranks with one micro-batch each get those of one rank whose
-/// gradients were added in that grouping.
+/// chunks; a rank keeps one share of each unit, on the host or where its manager puts it, with the states of that
+/// share. A unit is whole on the device while it is used: a load copies the own share and gathers the others. Gradients
+/// are computed whole, added over ranks in order of ranks, and only the own share stays. So a rank's memory is that of
+/// the model divided by ranks, and of the units in use. This is stage 3; in stages 1 and 2 (see zero) weights stay
+/// whole on every rank, which gathers them after each update. Tensors from a rank's own data (activations, buffers)
+/// belong to its own manager alone. Bits: W ranks with one micro-batch each have the bits of one rank whose gradients
+/// were added in this grouping.
 ///
 /// Under gradient::in_place the sum of a unit takes the bytes of the own share: 14 B for each parameter of 16 bits with
 /// Adam. In stage 3 the weights of the unit cannot be read from the sum to the step.
 ///
-/// It adopts two agents of the backend: one works over ranks, one adds what is summed to the own gradients. With
+/// It adopts two agents of the backend: one communicates over ranks, one adds sums to the own gradients. With
 /// sharding::sums_apart sums over ranks have a third agent. Copies of this rank's shares to the device have a fourth
-/// agent, where the backend has one left: no share waits behind a copy that waits for compute. A caller adopts its own
-/// agents before.
+/// agent, where the backend has one left: no share waits for a copy that waits for compute. A caller adopts its own
+/// agents first.
 ///
 /// @tparam Ranks   a communicator, sharding::process_groups of one, or sharding::sums_apart; it and the backend outlive
-///   this
-/// @tparam Policies   of the manager, but for the mover; and an ownership (sharded; whole by groups; hierarchical),
+///   this object
+/// @tparam Policies   of the manager, except the mover; and an ownership (sharded; whole by groups; hierarchical),
 ///   which divides chunks
 /// @threads   one caller for each rank   Source: ZeRO-3 (Rajbhandari et al. 2020, arXiv 1910.02054) on chunks, as
 /// PatrickStar (Fang et al. 2021, arXiv 2108.05818), divided as Gemini and Elixir divide chunks
@@ -103,18 +103,17 @@ class sharded_model {
  public:
   static_assert(gathering_mover<mover_type, Backend>);
   using communicator_type = typename sharding::process_groups_of<Ranks>::communicator_type;
-  static_assert(!sharding::process_groups_of<Ranks>::has_sums_apart ||
-                    !sharding::works_on_streams<communicator_type, Backend>,
-                "chunkmem: sums_apart over groups that work on streams of the device, as NCCL's do: devices may start "
-                "the kernels of two groups in another order, and then wait for each other (give the model one group)");
+  static_assert(
+      !sharding::process_groups_of<Ranks>::has_sums_apart || !sharding::works_on_streams<communicator_type, Backend>,
+      "chunkmem: sums_apart over groups that work on streams of the device, such as NCCL's: devices may start "
+      "the kernels of two groups in different orders, and then wait for each other (give the model one group)");
   using manager_type = chunkmem::detail::manager_among<Backend, mover_type, Policies...>;
   using engine_type = typename manager_type::engine_type;
   using checkpoint_content = sharding::rank_content<sharded_model>;  ///< see checkpoint::content_of_model
   template <pinned_element Element>
   using pin_type = sharding::rank_pin<Element, manager_type>;
 
-  /// @param ranks   a communicator, or process groups for ownerships that know of nodes; what it refers to outlives
-  ///                this
+  /// @param ranks   a communicator, or process groups for ownerships with nodes; its communicators outlive this object
   /// @param given   policies with settings, as for a manager
   template <class... Given>
   explicit sharded_model(Backend& backend, Ranks& ranks, const manager_options& options = {},
@@ -134,13 +133,13 @@ class sharded_model {
         options_{division}
   {
     if (options.chunk_bytes == least_waste_chunks)
-      throw config_error{"a sharded model takes chunk_bytes as a size: the ranks have to divide it"};
+      throw config_error{"a sharded model needs chunk_bytes as a size: the ranks have to divide it"};
     sharding::check(division);
     m_.gathered().add_side_agent(adder_);
   }
   sharded_model(const sharded_model&) = delete;
   sharded_model& operator=(const sharded_model&) = delete;
-  /// Waits for what was begun; where other ranks do not end that, by the deadline of the group.
+  /// Waits for running work; where other ranks do not end it, until the deadline of the group.
   ~sharded_model()
   {
     ranks_.for_each([this](auto& group) {
@@ -178,7 +177,7 @@ class sharded_model {
     for (std::uint32_t layer = 1; layer < layers; ++layer) add<Element>(extents, part, group);
     return {first, layers};
   }
-  /// As a manager's, on every rank: each has a kernel object of its own.
+  /// As basic_manager::use, on every rank: each has a kernel object of its own.
   template <registrable Owner>
   void use(Owner& owner)
   {
@@ -187,7 +186,7 @@ class sharded_model {
   void use(std::span<const list_spec> specs) { m_.use(specs); }
   /// @throws usage_error   there is no list of this name
   [[nodiscard]] list_id list(std::string_view name) const { return m_.list(name); }
-  /// The name of a tensor in files and messages. A tensor without a name is called "tensor.<number>", as on one rank.
+  /// The name of a tensor in files and messages. A tensor without a name is "tensor.<number>", as on one rank.
   /// @throws usage_error   not of this model; config_error   another tensor has this name, or no checkpoint could hold
   ///   it (see name_rules)
   void name(tensor_handle wanted, std::string_view text)
@@ -196,16 +195,17 @@ class sharded_model {
     tensors_.name(wanted, text, sealed_);
     name_own(index_of(wanted.id));
   }
-  /// Bytes that must survive a restart, by name, on every rank. As a manager's.
+  /// As basic_manager::state, on every rank.
   void state(std::string_view name, std::span<std::byte> content) { m_.state(name, content); }
 
-  /// Ends the declarations: units are made, and shares of this rank. The first access does it where nobody did.
+  /// Ends the declarations: makes the units, and the shares of this rank. The first access seals a model that is not
+  /// sealed.
   /// @throws config_error   a tensor has a name that a checkpoint cannot hold; ranks cannot divide a chunk into whole
-  ///   blocks (the message names a size that they can); as a manager's
+  ///   blocks (the message names a size that they can divide); as a manager's
   memory_requirement seal()
   {
     if (!sealed_) {
-      for (std::uint32_t index = 0; index < tensors_.size(); ++index)  // lists may have come behind names
+      for (std::uint32_t index = 0; index < tensors_.size(); ++index)  // lists may have been added after names
         expect_storable(tensors_[index].part, tensors_.name_of(index));
       tensors_.expect_distinct_names();
       std::uint32_t versions = 1;  // of the weights
@@ -240,8 +240,8 @@ class sharded_model {
   [[nodiscard]] agent adopt() { return m_.adopt(); }
   [[nodiscard]] chunkmem::report report() const { return m_.report(); }
   [[nodiscard]] residency_snapshot residency() const { return m_.residency(); }
-  /// All that was gathered and added so far is done. Whoever waits for the device by other means calls it first: a rank
-  /// that is gone then ends the wait here, by the deadline of the group. @throws comm_error   something of it failed
+  /// Waits until all gathers and sums so far are done. Call it before any other synchronization of the device: a lost
+  /// rank then ends the wait here, at the deadline of the group. @throws comm_error   a gather or sum failed
   void settle()
   {
     sharding::end_all_on_failure(ranks_, [this] { ranks_.for_each([this](auto& group) { finish(group); }); });
@@ -255,15 +255,15 @@ class sharded_model {
     await(adder_);
     check();
   }
-  /// Waits for nothing. @throws comm_error   something of what was gathered and added is known to have failed
+  /// Never waits. @throws comm_error   a gather or sum has failed
   void check()
   {
     sharding::end_all_on_failure(ranks_, [this] { ranks_.for_each([](auto& group) { group.check(); }); });
   }
-  /// Ends all groups of the ranks: waits of other ranks end with `revoked` at once. For a rank that gives up and lives
-  /// on; one that is destroyed ends them anyway.
+  /// Revokes all groups of the ranks: waits of other ranks end with `revoked` at once. For a rank that gives up but
+  /// does not end; the destructor revokes them in any case.
   void revoke() noexcept { sharding::end_all(ranks_); }
-  /// All of them. Sums may go over another group: a rank that gives up calls `revoke` of the model.
+  /// The communicator of all ranks. Sums may use another one: a rank that gives up calls `revoke` of the model.
   [[nodiscard]] communicator_type& ranks() const noexcept { return ranks_.of(ownership::process_group::all); }
   /// The manager of this rank. Its parameters are the shares of this rank. Checkpoints and tests use it.
   [[nodiscard]] manager_type& shares() noexcept { return m_; }
@@ -275,7 +275,7 @@ class sharded_model {
     const std::uint32_t unit = plan_.place(planned).unit;
     return {&units_[unit], units_.part_of(unit, planned)};
   }
-  /// For checkpoints. @throws usage_error   gradients were opened that no step has used
+  /// For checkpoints. @throws usage_error   gradients are open and wait for a step
   void expect_no_gradients() const
   {
     for (std::uint32_t index = 0; index < units_.size(); ++index)
@@ -301,17 +301,18 @@ class sharded_model {
   [[nodiscard]] std::string name_of(tensor_handle wanted) const { return name_of(tensors_.index_of(wanted)); }
   /// This model made the tensor.
   [[nodiscard]] bool has(tensor_handle wanted) const noexcept { return tensors_.has(wanted); }
-  /// What a tensor was declared as. Good until the next declaration. @throws usage_error   it is another model's
+  /// The declaration of a tensor. Valid until the next declaration. @throws usage_error   a tensor of another model
   [[nodiscard]] const sharding::model_tensors::entry& info(tensor_handle wanted) const { return tensors_.of(wanted); }
   [[nodiscard]] const shape& extents_of(std::uint32_t tensor) const noexcept { return tensors_[tensor].extents; }
-  /// Which one a tensor of the plan is, as a share_run names it.
+  /// The number in the model, as in a share_run, of a tensor of the plan.
   [[nodiscard]] std::uint32_t tensor_of_plan(std::uint32_t planned) const noexcept
   {
     return tensors_.tensor_of_plan(planned);
   }
 
-  /// Ranks decide alike where they have the same model, the same room and the same settings. The first iteration asks,
-  /// a save, and a load; every rank has to call it. @throws usage_error   on every rank: what differs; comm_error
+  /// Checks that ranks have the same model, capacities and settings, so that they decide alike. The first iteration, a
+  /// save and a load call it; every rank calls it. @throws usage_error   on every rank: the first difference;
+  /// comm_error
   void agree_on_model()
   {
     seal_once();
@@ -330,16 +331,16 @@ class sharded_model {
     for (std::size_t index = 0; index < all.size(); ++index)
       if (const std::size_t what = index % mine.size(); all[index] != all[what]) {
         if (what + 1 == mine.size()) refuse_tensors();
-        throw usage_error{error_text{} << "chunkmem: ranks have other " << names[what] << ": rank "
+        throw usage_error{error_text{} << "chunkmem: ranks have different " << names[what] << ": rank "
                                        << index / mine.size()
                                        << " and rank 0 (give all of them the same: they move their units together)"};
       }
     agreed_ = true;
   }
-  /// Ranks have given each weight the same name and filled it with the same values: of whole weights each keeps its
-  /// share alone. The first iteration asks, and a save; every rank has to call it. Weights that are filled later are
-  /// compared in the next step, where ranks talk anyway.
-  /// @throws usage_error   on every rank: the weight and the ranks that differ, or a weight that some have not filled
+  /// Checks that ranks have given each weight the same name and the same values: each rank keeps only its share. The
+  /// first iteration and a save call it; every rank calls it. Weights that are filled later are compared in the next
+  /// step. @throws usage_error   on every rank: the weight and the ranks that differ, or a weight that some ranks have
+  /// not filled
   void agree_on_values()
   {
     seal_once();
@@ -351,20 +352,20 @@ class sharded_model {
     filled_.forget();
     compared_ = true;
   }
-  /// The weights of a tensor came from a file that all ranks see: values that they had before do not count. For loads
-  /// and imports. @param tensor   as a share_run names it
+  /// The weights of a tensor came from a file that all ranks see: earlier values are not compared. For loads and
+  /// imports. @param tensor   as a share_run names it
   void forget_values(std::uint32_t tensor) noexcept
   {
     if (sharding::model_tensors::is_sharded(tensors_[tensor].part)) filled_.forget(tensors_[tensor].planned);
   }
-  /// Gives all ranks the values of a weight that one rank has filled: what others have written does not count. Every
-  /// rank has to call it with the pin that it has of the weight.
+  /// Gives all ranks the values of a weight that one rank has filled; values of other ranks are overwritten. Every rank
+  /// calls it with its pin of the weight.
   ///
   ///     auto pin = m.acquire(weight, access::write);
-  ///     for (float& it : pin.span()) it = random();  // those of rank 0 count
+  ///     for (float& it : pin.span()) it = random();  // the values of rank 0 count
   ///     m.broadcast(std::move(pin));
   ///
-  /// Cost: the bytes of the weight go through leases on the host and the device, of a chunk at most.
+  /// Cost: the bytes of the weight pass through leases on the host and the device, of at most a chunk.
   /// @param from   the rank whose values count
   /// @throws on every rank: usage_error   no weight that is being written, or no such rank; out_of_memory
   /// @throws device_error, comm_error
@@ -378,7 +379,7 @@ class sharded_model {
 
   // Training.
 
-  /// As a manager's. Ranks do not talk in it, but to finish updates that wait.
+  /// As basic_manager::rehearse. Ranks communicate only to finish waiting updates.
   /// @throws usage_error   also where gradients are open
   memory_requirement rehearse(call_ref<void()> step, rehearse_on on = rehearse_on::nothing,
                               const memory_requirement* known = nullptr, std::span<const bytes> others = {})
@@ -401,8 +402,8 @@ class sharded_model {
   /// As a manager's: of this rank.
   [[nodiscard]] std::uint32_t access_index() const noexcept { return m_.access_index(); }
 
-  /// As a manager's. @throws comm_error, usage_error   the first one: ranks have other models, other room or other
-  /// first values
+  /// As a manager's. @throws comm_error, usage_error   the first one: ranks have different models, capacities or first
+  /// values
   /// @throws config_error   also several micro-batches under gradient::in_place where each of them is added over ranks
   ///   and gathers weights
   [[nodiscard]] auto iteration(std::string_view name, std::uint32_t micro_batches = 1)
@@ -411,24 +412,23 @@ class sharded_model {
     if (micro_batches > 1 && gradient_.takes_slot() && options_.divided == sharding::zero_3)
       throw config_error{
           "gradient::in_place with several micro-batches, in each of which gradients are added over ranks and take the "
-          "bytes that the next one gathers weights from (take zero_3_reduce_last, zero_2 or zero_1, which "
+          "bytes from which the next one gathers weights (use zero_3_reduce_last, zero_2 or zero_1, which "
           "gather or add once for a step, or gradient::separate)"};
     if (!agreed_ && !rehearsing()) agree_on_model();
     if (!compared_ && !rehearsing()) agree_on_values();
-    if (!m_.is_iterating()) gradients_.let_go();  // else the manager refuses, and the one that runs goes on
+    if (!m_.is_iterating()) gradients_.let_go();  // else the manager refuses, and the running iteration goes on
     return sharding::rank_iteration<sharded_model>{*this, [&] { return m_.iteration(name, micro_batches); }};
   }
-  /// Of the loop "train".
+  /// An iteration of the loop "train".
   [[nodiscard]] auto iteration(std::uint32_t micro_batches = 1) { return iteration("train", micro_batches); }
 
-  /// A pin on the device. Weights are read only, whole; other tensors as in a manager.
+  /// A pin on the device. Weights are gathered and read-only; other tensors as in a manager.
   ///
   /// A pin for the calling thread is given only where all work of ranks that its bytes may depend on has succeeded. A
-  /// pin for another agent is given at once, and that agent follows the work. Where it fails, no step, no save and no
-  /// pin for the calling thread follows, but a comm_error. To read such a pin on the calling thread, wait for its agent
-  /// and ask `span()`, or call `settle()`.
-  /// @throws comm_error   what a unit is made of could not be gathered, which the text tells by tensor and rank; as a
-  ///   manager's acquire
+  /// pin for another agent is given at once, and this agent waits for the work. Where the work fails, the next step,
+  /// save or pin for the calling thread throws a comm_error. To read such a pin on the calling thread, wait for its
+  /// agent and call `span()`, or call `settle()`.
+  /// @throws comm_error   the unit could not be gathered; the text names tensor and rank; as a manager's acquire
   template <element Element, access_choice Access>
   [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor<Element> wanted, Access mode,
                                                              agent stream = agent::host)
@@ -449,14 +449,14 @@ class sharded_model {
       return {};  // a write_access writes
     });
   }
-  /// A weight as it was at another time. @param list   of the use list_use::weight, or value_list
+  /// An older version of a weight. @param list   of the use list_use::weight, or value_list
   /// @throws usage_error   also: a frozen weight; a mode that writes
   template <element Element>
   [[nodiscard]] pin_type<const Element> acquire(tensor<Element> wanted, list_id list, access mode,
                                                 agent stream = agent::host)
   {
     const entry& it = trained(wanted);
-    expects(!writes(mode), "a version of a weight that is sharded cannot be written");
+    expects(!writes(mode), "a version of a sharded weight cannot be written");
     steps_.expect_whole();
     const sharding::unit_place place = plan_.place(it.planned);
     return naming(wanted, [&]() -> pin_type<const Element> {
@@ -466,7 +466,7 @@ class sharded_model {
               stream};
     });
   }
-  /// A weight is read on the device wherever it is wanted: on the host there are shares alone.
+  /// A weight is always read on the device: the host has only shares.
   template <element Element, access_choice Access>
   [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor<Element> wanted, Access mode, memory_location place)
   {
@@ -478,7 +478,7 @@ class sharded_model {
     });
   }
 
-  /// The gradient of the weight that `weight` held; that pin is consumed. As a manager's.
+  /// Opens the gradient of the weight that `weight` holds, and consumes this pin. As a manager's.
   /// @throws usage_error   no parameter, or another element type than gradients have
   template <class Kind = void, pinned_element Element>
   [[nodiscard]] auto gradient(pin_type<Element>&& weight, gradient_start how = gradient_start::undefined)
@@ -488,7 +488,7 @@ class sharded_model {
     weight.release();
     return gradient<Kind>(of, stream, how);
   }
-  /// The same without a pin of the weight.
+  /// As above, without a pin of the weight.
   template <class Kind = void, element Element>
   [[nodiscard]] auto gradient(tensor<Element> weight, agent stream = agent::host,
                               gradient_start how = gradient_start::undefined)
@@ -506,8 +506,7 @@ class sharded_model {
     return sharding::rank_gradient<kind, manager_type>{
         {std::move(opened.unit), tensor<kind>{weight}, place.first, it.elements, stream}, adds};
   }
-  /// This rank has nothing to add to the gradient of a weight that others have one of: as if it were written as zeros
-  /// (mixtures of experts).
+  /// This rank has no gradient of a weight, but other ranks have: counts as zeros (mixtures of experts).
   /// @throws as gradient
   template <element Element>
   void gradient_zero(tensor<Element> weight, agent stream = agent::host)
@@ -515,11 +514,11 @@ class sharded_model {
     const entry& it = trained(weight);
     (void)open_gradient(weight, it, stream);
   }
-  /// How often a gradient was asked for, on this rank.
+  /// The number of opened gradients on this rank.
   [[nodiscard]] std::uint64_t gradients_opened() const noexcept { return gradients_.opened_so_far(); }
-  /// The gradient is complete in this micro-batch. With the last one of a unit its gradients are added over ranks, and
-  /// leave the device; where gradients are not divided (see zero) in the last micro-batch alone. Where it is not called
-  /// they add up until the step.
+  /// The gradient is complete in this micro-batch. With the last one of a unit, its gradients are added over ranks and
+  /// leave the device; where gradients are not divided (see zero), in the last micro-batch alone. Without this call
+  /// they accumulate until the step.
   template <element Element>
   void gradient_done(sharding::rank_gradient<Element, manager_type>&& last)
   {
@@ -527,7 +526,7 @@ class sharded_model {
     last.release();
     done(of);
   }
-  /// The same where the gradient's pin has ended before. @throws as gradient
+  /// As above, after the gradient's pin has ended. @throws as gradient
   template <element Element>
   void gradient_done(tensor<Element> weight, agent = agent::host)
   {
@@ -562,22 +561,21 @@ class sharded_model {
     return seal_once().lease(where, size, stream);
   }
 
-  /// optimizer::step over what this rank owns, with the norm and the decision of all ranks. No weight may be pinned.
-  /// Ranks compare what the step depends on: options, the loss scale, settings of the kernel (see names_settings), the
-  /// number of updates, and values that weights were filled with. They do it in the words that they exchange anyway.
-  /// @throws comm_error; usage_error   ranks have gradients of different weights, or one of those things differs: which
-  ///   one, and on which ranks; as optimizer::step: call again to go on
+  /// optimizer::step over this rank's shares, with the norm and the decision of all ranks. No weight may be pinned.
+  /// Ranks compare the options, the loss scale, the settings of the kernel (see names_settings), the number of updates,
+  /// and the values of filled weights. This needs no message of its own.
+  /// @throws comm_error; usage_error   ranks have gradients of different weights, or different settings: the
+  ///   difference, and the ranks; as optimizer::step: call again to continue
   template <optimizer_kernel Kernel, executor Executor = const serial>
   optimizer::step_outcome step(Kernel& kernel, const optimizer::step_options& options = {},
                                Executor& workers = on_this_thread)
   {
     return step_by(kernel, options, workers, decide_by_all{});
   }
-  /// The same as part of a larger step, such as that of all stages of a pipeline.
-  /// @param decide   `decide(agree, updates, measures)` gives the measure that the step is decided by, if it needs one.
-  ///   `agree()` is a step's talk among these ranks. Behind it, `measures.total()` and `measures.for_each(visit)` are
-  ///   theirs, the same on each: `visit(tensor_handle, gradient_measure)`
-  /// @throws as step; and what `decide` throws
+  /// As step, as part of a larger step, such as that of all stages of a pipeline. @param decide   `decide(agree,
+  /// updates, measures)` returns the measure for the decision, if it needs one. `agree()` is the exchange among these
+  /// ranks. After it, `measures.total()` and `measures.for_each(visit)` are the same on each rank:
+  /// `visit(tensor_handle, gradient_measure)` @throws as step; and the errors of `decide`
   template <optimizer_kernel Kernel, executor Executor, class Decide>
   optimizer::step_outcome step_by(Kernel& kernel, const optimizer::step_options& options, Executor& workers,
                                   Decide decide)
@@ -586,19 +584,19 @@ class sharded_model {
     return take_by(driver, kernel, options, workers, optimizer::detail::update_at_once{}, decide);
   }
 
-  /// Takes the steps of optimizer::late_updates and optimizer::early_updates over this model, each rank those of its
+  /// Takes the steps of optimizer::late_updates and optimizer::early_updates over this model, on each rank for its
   /// shares:
   ///
   ///     optimizer::late_updates late{model, adam, pool};
   ///     late.step({.learning_rate = 1e-3F});   // in place of model.step
   ///
-  /// A late update waits until a weight of its unit is acquired, and the unit is gathered behind it. So every rank
-  /// acquires the same weights in the same order behind a late step, also where weights are kept whole (zero_1,
+  /// A late update waits until a weight of its unit is acquired, and the unit is gathered after it. So every rank has
+  /// to acquire the same weights in the same order after a late step, also where weights are kept whole (zero_1,
   /// zero_2).
   template <class Kernel, class Executor>
   class step_taker {
    public:
-    static constexpr bool updates_behind_sums = true;  ///< late ones too, where nothing decides the step
+    static constexpr bool updates_behind_sums = true;  ///< late ones too, where the step needs no decision
     using driver_type = sharding::rank_driver<manager_type, Kernel, Executor>;
     using place_type = typename driver_type::place_type;
 
@@ -610,8 +608,8 @@ class sharded_model {
     [[nodiscard]] Kernel& kernel() const noexcept { return kernel_; }
     [[nodiscard]] driver_type& driver() noexcept { return driver_; }
     [[nodiscard]] const driver_type& driver() const noexcept { return driver_; }
-    /// What waits of the last step is done. Options are looked at with those of other ranks, in `take`.
-    /// @return   true: no update of a step waits   @throws usage_error   some are to be first
+    /// Runs the waiting updates of the last step. `take` checks the options with those of other ranks. @return   true:
+    /// no update of a step waits   @throws usage_error   `first` is not empty
     bool begin(const optimizer::step_options&, std::span<const tensor_handle> first)
     {
       expects(first.empty(),
@@ -630,7 +628,7 @@ class sharded_model {
       options_ = options;
       return take_by(options, timing, decide_by_all{});
     }
-    /// As part of a larger step. @param decide   as of step_by
+    /// As take, as part of a larger step. @param decide   as of step_by
     template <class Timing, class Decide>
     optimizer::step_outcome take_by(const optimizer::step_options& options, Timing timing, Decide decide)
     {
@@ -672,8 +670,8 @@ class sharded_model {
     driver_type driver_;
     optimizer::step_options options_{};  // of the step that is taken
   };
-  /// Does all updates that wait, as late_updates::finish. Every rank has to call it.
-  /// @throws usage_error   on every rank: the object that had to do them is gone on one of them; and as the updates
+  /// Runs all waiting updates, as late_updates::finish. Every rank calls it. @throws usage_error   on every rank: the
+  /// object that runs them has ended on one of them; and the errors of the updates
   void finish_updates()
   {
     if (!is_finishing_) collective::all_or_none(ranks(), [this] { m_.updates().pending().expect_served(); });
@@ -681,14 +679,14 @@ class sharded_model {
     m_.updates().finish_updates();
     is_finishing_ = false;
   }
-  /// What waits will not be done: for loads, which give every weight another value.
+  /// Discards waiting updates: for loads, which give every weight another value.
   void discard_updates() noexcept
   {
     m_.updates().pending().discard();
     is_finishing_ = false;
   }
-  /// Shares were changed by others than `step` (a checkpoint was loaded into `shares()`): weights are made of them
-  /// anew. Every rank has to call it.
+  /// Shares were changed outside of `step` (a checkpoint was loaded into `shares()`): gathers the weights again. Every
+  /// rank calls it.
   /// @throws usage_error   in an iteration; a weight is pinned; gradients have the bytes of shares (gradient::in_place)
   /// @throws comm_error, out_of_memory, device_error: call it again
   void gather_weights()
@@ -701,7 +699,7 @@ class sharded_model {
   void end_micro_batch() { gradients_.end_micro_batch(m_, units_.all()); }
 
  private:
-  /// The decision of a step that is no part of a larger one.
+  /// The decision of a step on its own.
   struct decide_by_all {
     template <class Agree, class Measures>
     gradient_measure operator()(Agree agree, std::uint64_t, const Measures& measures) const
@@ -742,21 +740,20 @@ class sharded_model {
       seal();
     return m_;
   }
-  /// The agents that work over ranks.
+  /// Calls `visit(agent)` for the agents that communicate over ranks.
   template <class Visit>
   void for_each_worker(Visit visit) const
   {
     visit(worker_);
     if (worker_of_sums_ != worker_) visit(worker_of_sums_);
   }
-  /// Work of groups that a device does has to be asked for: without it a wait for that lasts as long as another rank
-  /// likes. @throws comm_error
+  /// Work of groups on a device has to be polled: otherwise a wait for it has no deadline. @throws comm_error
   void finish(communicator_type& group)
   {
     if constexpr (sharding::works_on_streams<communicator_type, Backend>)
       for_each_worker([&](agent each) { group.finish(m_.backend(), each); });
   }
-  /// Runs what gives bytes of a tensor: where ranks have failed, the error says which one, and where.
+  /// Runs a call that gives bytes of a tensor: where ranks have failed, the error names the tensor and the rank.
   template <class Work>
   decltype(auto) naming(tensor_handle wanted, Work work)
   {
@@ -766,7 +763,7 @@ class sharded_model {
       throw sharding::comm_error_about(name_of(wanted), ranks().rank(), failed);
     }
   }
-  /// Extents, role and type of a tensor; of a weight, its unit and the group whose rates it has.
+  /// A hash of extents, role and type of a tensor, and of a weight's unit and group.
   [[nodiscard]] std::uint64_t word_of(std::uint32_t tensor) const
   {
     const sharding::model_tensors::entry& it = tensors_[tensor];
@@ -798,18 +795,18 @@ class sharded_model {
     for (std::uint32_t tensor = 0; tensor < tensors_.size(); ++tensor)
       mine.add(std::to_string(tensor), word_of(tensor), text_of(tensor));
     throw usage_error{mine.difference(
-        ranks(), {"ranks have other tensors", "rank", "declare the same tensors in the same order on every rank"})};
+        ranks(), {"ranks have different tensors", "rank", "declare the same tensors in the same order on every rank"})};
   }
   [[noreturn]] void refuse_values()
   {
     collective::named_words mine;
     for (std::uint32_t planned = 0; planned < plan_.tensors(); ++planned)
       filled_.add_to(mine, planned, name_of(tensors_.tensor_of_plan(planned)));
-    throw usage_error{mine.difference(ranks(), {"ranks have other first values", "rank",
+    throw usage_error{mine.difference(ranks(), {"ranks have different first values", "rank",
                                                 "declare the same weights in the same order, and fill each with the "
                                                 "same values on every rank, or give its pin to broadcast"})};
   }
-  /// In pieces that the device has room for. @param label   `label()`: of the tensor, the same on every rank
+  /// Broadcasts in pieces of a chunk. @param label   `label()`: of the tensor, the same on every rank
   void broadcast_bytes(std::span<std::byte> all, rank_id from, call_ref<std::uint32_t()> label)
   {
     const bool sends = ranks().rank() == from;
@@ -818,7 +815,7 @@ class sharded_model {
     std::optional<lease_type> on_host, on_device;
     std::uint32_t called = 0;
     collective::all_or_none(ranks(), [&] {
-      expects(index_of(from) < ranks().ranks(), "values cannot come from a rank that is not there");
+      expects(index_of(from) < ranks().ranks(), "broadcast was given a rank that does not exist");
       expects(!all.empty(), "broadcast takes the pin of a weight that is being filled (acquire it with access::write)");
       on_host.emplace(seal_once().lease(tier::host, bytes{most}));
       on_device.emplace(m_.lease(tier::device, bytes{most}, worker_));
@@ -846,7 +843,7 @@ class sharded_model {
     if (options_.unit_bytes.count() % chunk_bytes_.count() != 0)
       throw config_error{error_text{} << "chunkmem: unit_bytes is " << options_.unit_bytes.count()
                                       << " B, which is no multiple of chunk_bytes, " << chunk_bytes_.count()
-                                      << " B (take " << align_up(options_.unit_bytes, chunk_bytes_).count()
+                                      << " B (use " << align_up(options_.unit_bytes, chunk_bytes_).count()
                                       << ", or 0 for units of a chunk)"};
     return options_.unit_bytes;
   }
@@ -880,7 +877,8 @@ class sharded_model {
         more);
     if (!sharding::model_tensors::is_sharded(part)) sharding::expect_no_unit_name(name);
   }
-  /// Ranks that mean another of their models than the others differ in it, where models have names. 0: they have none.
+  /// A number that differs between models with different names: ranks that use different models notice it. 0: without
+  /// names.
   [[nodiscard]] std::uint32_t number_of_names() const
   {
     collective::fingerprint all;
@@ -902,8 +900,8 @@ class sharded_model {
   {
     return {ranks, worker_, worker_of_sums_, worker_of_shares_, &runs_, ownership_};
   }
-  /// A manager refuses values that are none of its policies: the ownership, which its mover has, is passed as that once
-  /// more.
+  /// A manager refuses values that are none of its policies: the ownership is part of the mover, and is passed as the
+  /// mover again.
   template <class Given>
   [[nodiscard]] auto or_mover(const Given& given, Ranks& ranks)
   {
@@ -912,7 +910,7 @@ class sharded_model {
     else
       return given;
   }
-  /// Those of a step, by handles.
+  /// The measures of a step, by handles.
   struct measures_of_step {
     [[nodiscard]] gradient_measure total() const noexcept { return found.total(); }
     template <class Visit>
@@ -953,7 +951,7 @@ class sharded_model {
   {
     const entry& it = tensors_.of(wanted);
     expects(mode == access::write && !m_.is_iterating() && !rehearsing(),
-            "a weight that is sharded is written whole and between iterations (acquire it with access::write before "
+            "a sharded weight is written whole and between iterations (acquire it with access::write before "
             "they begin)");
     auto result = std::make_unique<sharding::filling<Element, manager_type>>();
     constexpr bool has_bytes = engine_type::has_bytes;
@@ -964,7 +962,8 @@ class sharded_model {
     const sharding::unit_tensors& unit = units_[index];
     steps_.catch_up(unit);
     expects(!m_.gathered().has_master(unit.share.id),
-            "a weight was written whose share has a master: those of others in its unit would lose digits (write "
+            "a weight was written whose share has a master: other weights in its unit would lose digits of their "
+            "masters (write "
             "weights before the first iteration)");
     const bool first = m_.state_of(unit.share) == tensor_state::free;
     result->unit =
@@ -1029,7 +1028,7 @@ class sharded_model {
   bool sealed_ = false;
   bool agreed_ = false;
   bool compared_ = false;      // first values
-  bool is_finishing_ = false;  // ranks have agreed to do the updates that wait
+  bool is_finishing_ = false;  // ranks have agreed to run the waiting updates
   sharding::first_values filled_;
 
   sharding::rank_step<manager_type, plan_type> steps_{m_,    plan_,    units_,  gradients_,

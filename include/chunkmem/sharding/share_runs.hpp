@@ -23,12 +23,12 @@ namespace sharding {
 struct share_run {
   std::uint64_t begin = 0;  ///< element of the share
   std::uint64_t elements = 0;
-  std::uint32_t tensor = 0;   ///< of the model, as its trainer counts them: what one rank alone would call it
+  std::uint32_t tensor = 0;   ///< number in the model, as on a single rank
   std::uint64_t first = 0;    ///< element of that tensor
-  bool has_gradient = false;  ///< in this step: else nothing of it is updated
+  bool has_gradient = false;  ///< in this step: else the run is not updated
 };
 
-/// Which tensors of the model the shares of this rank are made of. A part of sharded_model:
+/// The tensors of the model in the shares of this rank. A part of sharded_model:
 ///
 ///     share_runs runs;
 ///     runs.divide(share, {{0, 16, 7, 4096}, {16, 16, 8, 0}});   // elements of tensor 7, then of tensor 8
@@ -45,11 +45,11 @@ class share_runs {
     lends_.resize(runs_.size());
     done_.resize(runs_.size());
   }
-  /// Every tensor of the share's unit has a gradient in this step, those of other ranks' shares too.
+  /// Every tensor of the share's unit has a gradient in this step, also in other ranks' shares.
   void overwrites(tensor_handle share, bool each_has_gradient) { overwritten_[index_of(share.id)] = each_has_gradient; }
   /// The gradient of the share may take its bytes: every update writes all of them, from the master.
   void lends(tensor_handle share) { lends_[index_of(share.id)] = true; }
-  /// The model has so many tensors at least: those that shares of this rank or another have runs of.
+  /// The model has at least this number of tensors, in the shares of all ranks.
   void expect_tensors(std::size_t tensors)
   {
     tensors_ = std::max(tensors_, tensors);
@@ -62,19 +62,18 @@ class share_runs {
   {
     return runs_[index_of(share.id)];
   }
-  /// The update of this step leaves no element of the share as it is. All ranks say the same of a unit, so their
+  /// The update of this step writes every element of the share. The same on all ranks for a unit, so that their
   /// managers decide alike.
   [[nodiscard]] bool is_overwritten(tensor_handle share) const
   {
     return overwritten_[index_of(share.id)] || lends_[index_of(share.id)];
   }
-  /// Weights of the model that the step has no gradient of, those of other ranks' shares too: to be filled.
+  /// Weights of the model without a gradient in this step, also in other ranks' shares; filled by the caller.
   [[nodiscard]] std::vector<std::uint32_t>& missing() noexcept { return missing_; }
   [[nodiscard]] std::span<const std::uint32_t> missing() const noexcept { return missing_; }
   /// Calls `update(bytes)` for each run of a share that has a gradient in this step, and `remake(bytes)` for each other
-  /// run of a share that lends its bytes. If one throws, the next call for this share goes on with it: those before are
-  /// done.
-  /// @throws usage_error   a share whose master is still to be made, which an update of parts cannot do
+  /// run of a share that lends its bytes. If a call throws, the next call for this share continues with that run.
+  /// @throws usage_error   a share without a master yet, which an update of parts cannot make
   template <class Update, class Remake>
   void for_each(const optimizer::parameter_bytes& share, Update update, Remake remake)
   {

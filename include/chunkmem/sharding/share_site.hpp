@@ -15,15 +15,15 @@ namespace chunkmem::inline v0 {
 
 namespace sharding {
 
-/// Where the steps of a sharded model run: as `Site`, but an update of a share is one update for each of its runs,
-/// since a run belongs to a tensor of the model. The runs of tensors without a gradient stay as they are. In a share
-/// that lends its bytes to its gradient they are made again from their masters, with the bits that they had.
+/// The site of a sharded model's steps: as `Site`, but an update of a share is one update for each of its runs, since a
+/// run belongs to a tensor of the model. The runs of tensors without a gradient are unchanged. In a share that lends
+/// its bytes to its gradient they are made again from their masters, with the same bits.
 ///
 ///     share_site site{caller_site<Manager, Executor>{m.backend(), workers}, runs};
 template <optimizer::detail::update_site Site>
 class share_site : public Site {
  public:
-  /// @param runs   of the shares; outlive this
+  /// @param runs   of the shares; outlive this object
   share_site(Site site, share_runs& runs) : Site{std::move(site)}, runs_{runs} {}
 
   [[nodiscard]] bool overwrites(tensor_handle share) const { return runs_.is_overwritten(share); }

@@ -15,7 +15,7 @@ namespace chunkmem::inline v0 {
 
 namespace sharding {
 
-/// Ranks that are threads of this process: their groups, of all of them, of each node, and of each place in nodes.
+/// Ranks that are threads of this process: their groups of all ranks, of each node, and of each local rank.
 ///
 ///     thread_ranks{4, 2}.run([](thread_ranks::place& here) {
 ///       sharded_model<backend::host_arena, collective::local_threads> m{memory_of(here.rank()), here.all()};
@@ -24,7 +24,7 @@ namespace sharding {
 /// @threads   any
 class thread_ranks {
  public:
-  /// @param of_node   ranks of a node, as an ownership is to see them; 0: one node has all
+  /// @param of_node   ranks of a node, for ownerships with nodes; 0: one node has all
   /// @throws config_error   nodes are not full; as collective::thread_group
   explicit thread_ranks(std::uint32_t ranks, std::uint32_t of_node = 0,
                         const collective::thread_group_options& options = {})
@@ -51,9 +51,9 @@ class thread_ranks {
     place(const place&) = delete;
 
     [[nodiscard]] std::uint32_t rank() const noexcept { return index_of(all_.rank()); }
-    /// For ownerships that know of nodes.
+    /// For ownerships with nodes.
     [[nodiscard]] sharding::process_groups<communicator_type>& process_groups() noexcept { return process_groups_; }
-    /// For all others.
+    /// For other ownerships.
     [[nodiscard]] communicator_type& all() noexcept { return all_; }
 
    private:
@@ -67,9 +67,9 @@ class thread_ranks {
 
   /// Calls `work(place)` once for each rank, each on a thread of its own, and returns when all have ended.
   ///
-  /// Where one throws, its ends are gone, so waits of the others end with a comm_error at once.
-  /// @throws what the first rank threw whose failure is no comm_error, which are others' mostly; else what the first
-  ///   one did
+  /// Where one throws, its ends are closed, so waits of the others end with a comm_error at once.
+  /// @throws the error of the first rank that failed with no comm_error, since a comm_error is mostly a consequence;
+  ///   else the first comm_error
   void run(call_ref<void(place&)> work) const
   {
     collective::run_threads(world_.ranks, [this, work](std::uint32_t rank) {

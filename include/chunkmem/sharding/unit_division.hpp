@@ -15,13 +15,13 @@ namespace chunkmem::inline v0 {
 
 namespace sharding {
 
-/// How ranks divide what they gather at a time: into equal shares, of which each rank owns one. Numbers only.
+/// The division of a unit over ranks: into equal shares, of which each rank owns one. Plain numbers.
 ///
 ///     const unit_division thirds = unit_division::even(3);
 struct unit_division {
   std::uint32_t chunks = 1;             ///< that are gathered together
   std::uint32_t shares = 1;             ///< of those
-  std::vector<std::uint32_t> place_of;  ///< by rank: which share it owns
+  std::vector<std::uint32_t> place_of;  ///< by rank: the share that it owns
   std::vector<std::uint32_t> owner_of;  ///< by share: the first rank that owns it
 
   /// All ranks divide each chunk. @throws usage_error   no ranks
@@ -37,7 +37,7 @@ struct unit_division {
 
 namespace detail {
 
-/// What a rank owns of a run of chunks: one range, counted from the begin of the run.
+/// The range of a rank in a run of chunks, counted from the begin of the run.
 template <ownership_policy Ownership>
 [[nodiscard]] ownership::owned_range owned_of_run(const Ownership& ownership, ownership::owned_chunk chunk,
                                                   std::uint32_t chunks, rank_id rank,
@@ -60,23 +60,21 @@ template <ownership_policy Ownership>
 [[noreturn]] inline void refuse_division(std::string_view name)
 {
   throw config_error{
-      error_text{}
-      << "chunkmem: " << name
-      << " gives ranks shares of different sizes, and managers that decide alike need equal ones (take one "
-         "that divides each run of chunks evenly: sharded, hierarchical, whole by groups)"};
+      error_text{} << "chunkmem: " << name
+                   << " gives ranks shares of different sizes, and managers that decide alike need equal ones (use one "
+                      "that divides each run of chunks evenly: sharded, hierarchical, whole by groups)"};
 }
 
 }  // namespace detail
 
-/// The division that an ownership makes of chunks that the ranks can divide into whole blocks. O(ranks x chunks of a
-/// run)
-/// @throws config_error   it gives ranks unequal shares, or several; world.check()
+/// The division by an ownership, for chunks that the ranks can divide into whole blocks. O(ranks x chunks of a run)
+/// @throws config_error   a rank has a share of another size, or several; world.check()
 template <ownership_policy Ownership>
 [[nodiscard]] unit_division divide(const Ownership& ownership, const ownership::rank_world& world)
 {
   world.check();
   const bytes frame = bytes{world.ranks} * measure_block * sizeof(float);
-  // two full runs, whatever their length
+  // two full runs of any length
   const ownership::owned_chunk first{.id = chunk_id{0}, .size = frame, .chunks = 2 * world.ranks};
   const std::uint64_t room = ownership.room(first, world).count();
   if (room % frame.count() != 0 || room / frame.count() > world.ranks) detail::refuse_division(Ownership::name);

@@ -31,7 +31,7 @@ namespace sharding {
 /// enqueued on `stream`.
 ///
 /// Cost: one pass.
-/// @param adds   false: what `to` holds is undefined
+/// @param adds   false: the old bytes of `to` are undefined
 /// @throws usage_error   sums where the host cannot reach the bytes: there one micro-batch is summed over ranks at a
 ///   time
 template <real_element Element, class Backend>
@@ -48,13 +48,13 @@ void add_gradient(Backend& backend, Element* to, const Element* from, std::uint6
     });
   else
     throw usage_error{
-        "gradients of several micro-batches were summed over ranks one by one where the host cannot reach them (take "
+        "gradients of several micro-batches were summed over ranks one by one where the host cannot reach them (use "
         "sharding::zero_1 or zero_3_reduce_last)"};
 }
 
 namespace detail {
 
-// No members of the template below: the same containers of them serve every manager.
+// Not members of the template below: all managers share the containers of these types.
 
 /// The gradient of one tensor.
 struct gradient_note {
@@ -72,36 +72,35 @@ struct unit_note {
   bool is_held = false;
   bool is_summed = false;
   bool is_joined = false;    ///< this rank's own gradients have the sum
-  std::optional<bool> adds;  ///< to own gradients: as it was before a first try opened them
+  std::optional<bool> adds;  ///< to own gradients: the value before a first try opened them
 };
 
 }  // namespace detail
 
-/// Gradients on their way from a backward pass to the sums that ranks own.
+/// Gradients from a backward pass until the sums in the shares of ranks.
 ///
 ///     unit_gradients<Manager> gradients;
 ///     gradients.reset(unit_of, units.size(), {}, adder);
 ///     const auto name = [] { return std::string{"head"}; };
-///     const auto opened = gradients.open(m, units[0], 0, agent::host, name);  // add to what is there if opened.adds
+///     const auto opened = gradients.open(m, units[0], 0, agent::host, name);  // add to its bytes if opened.adds
 ///
-/// A unit's gradients are made whole on the device, from the first one that is asked for to the last one that is
-/// declared done; there they stay. Then they are added over ranks, what this rank owns joins its own gradients, and the
-/// room is free again. Where they are added in the last micro-batch alone they may leave the device between
-/// micro-batches. The micro_batch_ledger of the manager says in which micro-batch this is, and whether it is the last.
-/// A sharded_model has one.
+/// A unit's gradients stay whole on the device from the first one that is opened to the last one that is declared done.
+/// Then they are added over ranks, this rank's share is added to its own gradients, and the room is free again. Where
+/// they are added in the last micro-batch alone, they may leave the device between micro-batches. The
+/// micro_batch_ledger of the manager has the present micro-batch. A sharded_model has one.
 template <class Manager>
 class unit_gradients {
  public:
   using pin_type = typename Manager::template pin_type<std::uint8_t>;
 
-  /// A gradient that is being written: the pin of its unit, and whether there is something to add to.
+  /// A gradient that is being written: the pin of its unit, and whether to add to the present bytes.
   struct opened {
     pin_type unit;
     bool adds = false;
   };
 
-  /// @param unit_of   by tensor   @param adder   an agent that adds what was summed over ranks to own gradients: the
-  ///   backward pass goes on meanwhile
+  /// @param unit_of   by tensor   @param adder   an agent that adds the sums over ranks to own gradients, during the
+  ///   backward pass
   void reset(std::span<const std::uint32_t> unit_of, std::uint32_t units, const sharding_options& options, agent adder)
   {
     adder_ = adder;
@@ -120,8 +119,8 @@ class unit_gradients {
   }
 
   /// @param name   `name()`: of the tensor
-  /// @throws usage_error   it was declared done in this micro-batch; out_of_memory, device_error   called again it goes
-  ///   on
+  /// @throws usage_error   it was declared done in this micro-batch; out_of_memory, device_error   call it again to
+  ///   continue
   [[nodiscard]] opened open(Manager& m, const unit_tensors& unit, std::uint32_t tensor, agent stream,
                             call_ref<std::string()> name)
   {
@@ -149,10 +148,10 @@ class unit_gradients {
     it.is_written = it.is_of_step = true;
     return result;
   }
-  /// Calls of `open`.
+  /// The number of calls of `open`.
   [[nodiscard]] std::uint64_t opened_so_far() const noexcept { return opened_so_far_; }
-  /// Complete in this micro-batch. With the last one of a unit it is added over ranks, or where that is for a later
-  /// micro-batch, free to leave the device. @throws usage_error; as finish: called again it goes on
+  /// The gradient is complete in this micro-batch. With the last one of a unit, the unit is added over ranks, or may
+  /// leave the device until a later micro-batch. @throws usage_error; as finish: call it again to continue
   void done(Manager& m, const unit_tensors& unit, std::uint32_t tensor)
   {
     detail::gradient_note& it = notes_[tensor];
@@ -161,7 +160,7 @@ class unit_gradients {
     if (std::exchange(it.done, micro_batches(m).moment()) == 0) ++of.done;
     if (of.done == of.tensors.size()) end_unit(m, unit, it.unit);
   }
-  /// Adds a unit over ranks. Every rank has to, in the same order. Called again it goes on where it stopped.
+  /// Adds a unit over ranks. Every rank calls it, in the same order. A repeated call continues where it stopped.
   /// @throws out_of_memory, device_error, comm_error
   void finish(Manager& m, const unit_tensors& unit, std::uint32_t index)
   {
@@ -180,12 +179,12 @@ class unit_gradients {
     m.drop(unit.gradients);
     close(index);
   }
-  /// Calls that failed are not made again, or as new ones.
+  /// Failed calls are not repeated: releases their pins.
   void let_go() noexcept
   {
     for (begun& it : begun_) it.release();
   }
-  /// Nothing is open any more, and what was is worth nothing.
+  /// Closes all gradients; their bytes are void.
   void forget(Manager& m, std::span<const unit_tensors> units)
   {
     let_go();
@@ -197,19 +196,19 @@ class unit_gradients {
     }
     forget_step();
   }
-  /// Ends a micro-batch. A unit with one gradient that was declared done is complete, although others were not written.
+  /// Ends a micro-batch. A unit with at least one gradient declared done is complete; unwritten gradients count as
+  /// zeros.
   void end_micro_batch(Manager& m, std::span<const unit_tensors> units)
   {
     for (std::uint32_t index = 0; index < open_.size(); ++index)
       if (open_[index].done > 0) end_unit(m, units[index], index);
   }
-  /// The step that they were for is over.
+  /// The step of these gradients is over.
   void forget_step() noexcept
   {
     for (detail::gradient_note& it : notes_) it.is_of_step = false;
   }
-  /// What this step has so far is put aside until `end_rehearsal`. @throws usage_error   a gradient is open: nothing
-  /// changed
+  /// Puts the state of this step aside until `end_rehearsal`. @throws usage_error   a gradient is open: nothing changed
   void begin_rehearsal()
   {
     expects(std::ranges::none_of(open_, &detail::unit_note::is_open),
@@ -217,7 +216,7 @@ class unit_gradients {
             "drop_gradients first)");
     kept_ = notes_;
   }
-  /// A rehearsal is over: nothing of it is true, and what was before it is.
+  /// A rehearsal is over: restores the state before it.
   void end_rehearsal() noexcept
   {
     forget_rehearsal();
@@ -233,9 +232,9 @@ class unit_gradients {
   }
 
   [[nodiscard]] bool is_open(std::uint32_t unit) const noexcept { return open_[unit].is_open; }
-  /// A gradient of this tensor was asked for since the last step.
+  /// A gradient of this tensor was opened since the last step.
   [[nodiscard]] bool is_of_step(std::uint32_t tensor) const noexcept { return notes_[tensor].is_of_step; }
-  /// The same of every tensor of a unit.
+  /// As above, for every tensor of a unit.
   [[nodiscard]] bool is_whole_of_step(std::uint32_t unit) const noexcept
   {
     return std::ranges::all_of(open_[unit].tensors, [&](std::uint32_t tensor) { return is_of_step(tensor); });
@@ -244,12 +243,12 @@ class unit_gradients {
  private:
   using read_pin_type = typename Manager::template pin_type<const std::uint8_t>;
 
-  /// Pins of a call whose copy failed: made again it goes on with them. So each access is made once, and the manager
-  /// decides as on the ranks whose copies succeeded.
+  /// Pins of a call whose copy failed: the repeated call continues with them. So each access is made once, and the
+  /// manager decides as on the ranks whose copies succeeded.
   struct begun {
     pin_type unit;                                            ///< of `open`
     holder<typename Manager::engine_type, access_token> own;  ///< of `join`: this rank's gradients
-    read_pin_type sum;                                        ///< of `join`: those of the unit
+    read_pin_type sum;                                        ///< of `join`: gradients of the unit
     std::byte* to = nullptr;                                  ///< bytes of `own`
 
     void release() noexcept

@@ -19,16 +19,17 @@ namespace chunkmem::inline v0 {
 
 namespace sharding {
 
-/// Where a tensor lies in the units of a plan.
+/// The place of a tensor in the units of a plan.
 ///
 ///     const unit_place place = plan.place(0);
 ///     std::cout << "element " << place.first << " of unit " << place.unit << '\n';
 struct unit_place {
   std::uint32_t unit = 0;
-  std::uint64_t first = 0;  ///< element of the unit that it begins with, a multiple of `measure_block`
+  std::uint64_t first = 0;  ///< element of the unit at which the tensor begins, a multiple of `measure_block`
 };
 
-/// What is gathered at a time: tensors of one element type and one group, all of them trained or none, in whole frames.
+/// The tensors that are gathered together: of one element type and one group, all of them trained or none, in whole
+/// frames.
 ///
 ///     for (const unit& it : plan.units()) std::cout << it.tensors.size() << " tensors\n";
 struct unit {
@@ -46,21 +47,20 @@ struct unit {
 ///     for (const tensor_part& it : plan.parts(0, rank_id{0})) std::cout << it.tensor << ": " << it.elements << '\n';
 struct tensor_part {
   std::uint32_t tensor = 0;
-  std::uint64_t first = 0;  ///< element of the tensor that it begins with, a multiple of `measure_block`
-  std::uint64_t begin = 0;  ///< element of the unit that it begins with
+  std::uint64_t first = 0;  ///< element of the tensor at which the run begins, a multiple of `measure_block`
+  std::uint64_t begin = 0;  ///< element of the unit at which the run begins
   std::uint64_t elements = 0;
 };
 
-/// Places tensors in units that W ranks can divide without cutting a block of `measure_block` elements. Numbers only.
+/// Places tensors in units that W ranks can divide without cutting a block of `measure_block` elements. Plain numbers.
 ///
 ///     unit_plan<append_layout> plan;
 ///     const std::uint32_t weight = plan.add(dtype::float32, group_id{0}, true, 5'000);
 ///     plan.seal(48_KiB, 3);
 ///     const unit_place place = plan.place(weight);
 ///
-/// So the norm of all gradients is the sum of the same blocks, in the same order, however many ranks there are.
-/// Padding: less than a block for each tensor, and what the layout leaves at the end of a unit. Cost: that of the
-/// layout.
+/// So the norm of all gradients is the sum of the same blocks, in the same order, for any number of ranks. Padding:
+/// less than a block for each tensor, and the unused end of a unit. Cost: that of the layout.
 template <chunk_layout Layout>
 class unit_plan {
  public:
@@ -76,8 +76,8 @@ class unit_plan {
 
   /// @param frame   size of a unit whose tensors are no larger: of a chunk, or of several
   /// @throws config_error   the shares do not divide a frame into whole blocks of every element type, or a tensor is
-  ///                        larger than a frame where chunks are gathered by groups; usage_error   a layout that does
-  ///                        not keep blocks whole, sealed already; size_overflow. Where it throws nothing is sealed
+  ///                        larger than a frame where chunks are gathered by groups; usage_error   a layout that cuts
+  ///                        blocks, sealed already; size_overflow. Not sealed after a throw
   void seal(bytes frame, unit_division division)
   {
     expects(!sealed_, "units were planned twice");
@@ -87,7 +87,7 @@ class unit_plan {
       throw config_error{
           error_text{} << "chunkmem: chunk_bytes, or unit_bytes where it is given, is " << frame.count() << " B, which "
                        << division.shares / division.chunks << " ranks cannot divide into blocks of " << measure_block
-                       << " elements (take "
+                       << " elements (use "
                        << align_up(bytes{std::max(frame.count(), std::uint64_t{1})}, bytes{grain}).count() << ")"};
     division_ = std::move(division);
     units_.clear();  // of a call that failed
@@ -120,8 +120,8 @@ class unit_plan {
   {
     return units_[index].elements / division_.shares;
   }
-  /// Calls `visit(part)` for what a rank owns of each tensor of a unit, where that is not nothing, in the order of
-  /// places. A tensor without elements has one owner too: the rank that owns its place.
+  /// Calls `visit(part)` for a rank's part of each tensor of a unit, in the order of places; empty parts are left out.
+  /// A tensor without elements has one owner too: the rank that owns its place.
   template <class Visit>
   void for_each_part(std::uint32_t index, rank_id rank, Visit visit) const
   {
@@ -133,7 +133,7 @@ class unit_plan {
       if (begin < end || owns_place) visit(tensor_part{tensor, begin - place, begin, end - begin});
     }
   }
-  /// All of them. Allocates.
+  /// All parts of for_each_part. Allocates.
   [[nodiscard]] std::vector<tensor_part> parts(std::uint32_t index, rank_id rank) const
   {
     std::vector<tensor_part> result;
@@ -177,7 +177,7 @@ class unit_plan {
     for (std::size_t index = first; index < tensors_.size(); ++index) {
       if (!are_alike(tensors_[index], kind)) continue;
       members.push_back(index);
-      // one without elements has a place too, so that one rank owns it
+      // a tensor without elements has a place too, so that one rank owns it
       const std::uint64_t elements = std::max(tensors_[index].elements, std::uint64_t{1});
       sizes.push_back(align_up(bytes{elements}, bytes{measure_block}) * size);
     }
@@ -190,7 +190,7 @@ class unit_plan {
     for (std::size_t index = 0; index < members.size(); ++index) {
       const chunk_place& it = places[index];
       expects(it.offset % (measure_block * size) == 0,
-              "a layout of units that does not place whole blocks behind whole blocks");
+              "a layout of units that does not place whole blocks after whole blocks");
       if (division_.chunks > 1 && it.frames > 1) refuse_frame_run(it.frames * frame);
       chunks = std::max(chunks, it.chunk + 1);
       const std::uint32_t where = base + it.chunk / division_.chunks;
@@ -212,7 +212,7 @@ class unit_plan {
   [[noreturn]] static void refuse_frame_run(bytes needed)
   {
     throw config_error{error_text{} << "chunkmem: a tensor is larger than a chunk, and this ownership gathers groups "
-                                       "of chunks (take chunk_bytes of "
+                                       "of chunks (use chunk_bytes of "
                                     << needed.count() << ", or ownership::sharded)"};
   }
 

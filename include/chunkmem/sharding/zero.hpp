@@ -11,16 +11,16 @@ namespace chunkmem::inline v0 {
 
 namespace sharding {
 
-/// What is divided over ranks, beside optimizer states, which always are.
+/// The data that is divided over ranks, in addition to optimizer states, which always are.
 ///
 ///     model_type m{memory, ranks, {}, {.divided = zero{.gradients = false, .parameters = false}}};  // stage 1
 ///
 /// Source: the stages of ZeRO (Rajbhandari et al. 2020, arXiv 1910.02054).
 struct zero {
-  /// added over ranks in every micro-batch, so that a rank keeps its share alone (`reduce_each`); else they add up
+  /// added over ranks in every micro-batch, so that a rank keeps only its share; else they accumulate whole on each
+  /// rank, and are added over ranks once, in the last micro-batch
   bool gradients = true;
-  ///< whole on each rank and are added over ranks once, in the last micro-batch (`reduce_last`)
-  /// whole only while they are used; else they stay whole on each rank and are gathered once, behind the update
+  /// whole only while they are used; else they stay whole on each rank and are gathered once, after the update
   bool parameters = true;
 
   [[nodiscard]] constexpr bool operator==(const zero&) const noexcept = default;
@@ -37,22 +37,22 @@ inline constexpr zero zero_3_reduce_last{.gradients = false, .parameters = true}
 ///     model_type m{memory, ranks, {}, {.sum_scale = 1.0F / static_cast<float>(ranks.ranks())}};
 struct sharding_options {
   zero divided = zero_3;
-  /// what sums of gradients over ranks are multiplied with; 1 / ranks makes means, which 16 bits hold
+  /// factor of sums of gradients over ranks; 1 / ranks makes means, which 16 bits hold
   float sum_scale = 1;
   /// of a unit, which is the size of a message: a multiple of `chunk_bytes`; 0: as `chunk_bytes`. A rank copies its
   /// shares chunk by chunk. In a unit of ranks x `chunk_bytes` each share has a chunk of its own, and no copy or update
   /// of a share waits for another one
   bytes unit_bytes{};
-  /// in stage 3: so many trained units, the last ones in the order of declaration, are gathered for the next pass as
-  /// soon as their shares are updated, while gradients of earlier layers are still made. Good where a gather takes
-  /// longer than the forward run of its unit, and the device has room for these units beside a whole pass. Poor where
-  /// there is no such room, for then a unit is gathered twice, and where sums fill the network in the backward pass.
-  /// Sums and gathers need groups of their own to overlap: see sums_apart. early_updates gathers none of these units:
-  /// ranks update in different orders then, so their records differ
+  /// in stage 3: the number of trained units, the last ones in the order of declaration, that are gathered for the next
+  /// pass as soon as their shares are updated, while gradients of earlier layers are still computed. Good where a
+  /// gather takes longer than the forward run of its unit, and the device has room for these units in addition to a
+  /// whole pass. Poor without this room, since then a unit is gathered twice, and where sums fill the network in the
+  /// backward pass. Sums and gathers need separate groups to overlap: see sums_apart. early_updates gathers none of
+  /// these units: ranks then update in different orders, so their records would differ
   std::uint32_t gathers_ahead = 0;
 };
 
-/// @throws config_error   sums of gradients would be nothing, or no numbers
+/// @throws config_error   a sum_scale that is 0, negative, denormal or not finite
 inline void check(const sharding_options& options)
 {
   if (std::isnormal(options.sum_scale) && options.sum_scale > 0.0F) return;

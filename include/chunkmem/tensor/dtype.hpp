@@ -72,11 +72,11 @@ namespace detail {
 
 inline constexpr std::uint32_t sign_bit = 0x80000000U;
 inline constexpr std::uint32_t infinity_bits = 0x7f800000U;
-inline constexpr std::uint32_t nan_bits = 0x7fc00000U;  ///< the one that stands for all where bits must be the same
+inline constexpr std::uint32_t nan_bits = 0x7fc00000U;           ///< replaces every NaN where bits must be the same
 inline constexpr std::uint32_t least_normal_fp16 = 113U << 23U;  ///< 2^-14
 inline constexpr std::uint32_t fp16_overflow = 0x477ff000U;      ///< 65520, half an ulp above the largest fp16
 
-/// `condition ? yes : no` as a mask: g++ makes a branch of the operator, and no vector code of the loop around it.
+/// `condition ? yes : no` as a mask: g++ makes a branch of the operator, and does not vectorize the loop around it.
 [[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr std::uint32_t choose(bool condition, std::uint32_t yes,
                                                                                       std::uint32_t no) noexcept
 {
@@ -93,7 +93,7 @@ inline constexpr std::uint32_t fp16_overflow = 0x477ff000U;      ///< 65520, hal
   return choose(magnitude > infinity_bits, 0x7e00U | (magnitude >> 13U & 0x3ffU), finite);
 }
 
-/// |x| in units of `1 / scale`, at most 2^-14 * scale: exact, and cut by the conversion, whatever the rounding mode is.
+/// |x| in units of `1 / scale`, at most 2^-14 * scale: exact, and truncated by the conversion in every rounding mode.
 [[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr float small_in_units(std::uint32_t magnitude,
                                                                                       float scale) noexcept
 {
@@ -132,7 +132,7 @@ inline constexpr std::uint32_t fp16_overflow = 0x477ff000U;      ///< 65520, hal
   return bits_as<float>(static_cast<std::uint32_t>(bits) << 16U);
 }
 
-/// The same of an fp16. A signalling NaN becomes quiet, as the conversion instructions of x86 do it.
+/// The same of an fp16. A signalling NaN becomes quiet, as with the conversion instructions of x86.
 [[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr float widened_fp16(std::uint16_t stored) noexcept
 {
   const std::uint32_t magnitude = stored & 0x7fffU;
@@ -154,8 +154,8 @@ inline constexpr std::uint32_t fp16_overflow = 0x477ff000U;      ///< 65520, hal
 ///     const float number = static_cast<float>(third);  // 0.333984375
 ///
 /// For storage: a value is made from a float, rounded to the nearest as `round_to` does, and converts back exactly.
-/// Both conversions are explicit, and there is no arithmetic. An integer or a double does not convert: bits are given
-/// to `from_bits`, and a double becomes a float first.
+/// Both conversions are explicit, and there is no arithmetic. An integer or a double does not convert: `from_bits`
+/// takes bits, and a double is first converted to float.
 class bf16 {
  public:
   constexpr bf16() noexcept = default;  ///< zero
@@ -265,7 +265,7 @@ template <real_element Element>
 }
 
 /// Numbers below the least normal one [2^-126] as zero of the same sign; all others, infinity and NaN as they are.
-/// In integers: the same whatever the processor was told to do with denormals.
+/// In integers, so independent of the processor's handling of denormals.
 [[nodiscard, gnu::always_inline]] CHUNKMEM_HOST_DEVICE constexpr float flush(float value) noexcept
 {
   const auto bits = bits_as<std::uint32_t>(value);
@@ -275,7 +275,7 @@ template <real_element Element>
 
 namespace detail {
 
-/// A constant number of elements at once, so that compilers at -O2 make vector code of it.
+/// A constant number of elements at once, so that compilers vectorize it at -O2.
 template <class Element>
 [[gnu::always_inline]] inline void widen_all(const Element* __restrict from, float* __restrict to,
                                              std::size_t count) noexcept
@@ -298,7 +298,7 @@ template <class Element>
 
 }  // namespace detail
 
-/// Writes 16-bit numbers in single precision, as `to_float` does it.
+/// Writes 16-bit numbers in single precision, as `to_float`.
 ///
 ///     widen(std::span<const bf16>{weight}, master);
 ///

@@ -13,21 +13,21 @@
 
 namespace chunkmem::inline v0 {
 
-/// What clipping and loss scaling ask of a gradient: of its values as they are stored, denormals as zero.
+/// The measures of a gradient for clipping and loss scaling: of its stored values, denormals as zero.
 ///
 ///     gradient_measure all = first;
 ///     all.add(second);
 ///     const double norm = std::sqrt(all.squares);
 ///
-/// Where one of them is infinite or no number, `finite` is false and the two sums are infinite. `largest` then says
-/// which: it is NaN where one of them is no number.
+/// Where a value is infinite or no number, `finite` is false and the two sums are infinite. `largest` is then NaN where
+/// a value is no number, else infinite.
 struct gradient_measure {
   double squares = 0;     ///< sum of the squares: the 2-norm is its root
   double magnitudes = 0;  ///< sum of the magnitudes: the 1-norm
   float largest = 0;      ///< magnitude: the infinity-norm
   bool finite = true;
 
-  /// Takes in what follows: the order of calls is part of the sums' bits.
+  /// Adds the measure of later values: the bits of the sums depend on the order of calls.
   CHUNKMEM_HOST_DEVICE constexpr void add(const gradient_measure& next) noexcept
   {
     squares = strict_fp::constant_sum(squares, next.squares);
@@ -64,7 +64,7 @@ inline constexpr std::size_t measure_lanes = 32;
 #endif
 }
 
-/// The numbers of one lane, wherever they are kept.
+/// References to the numbers of one lane.
 struct measure_lane {
   double& squares;
   double& magnitudes;
@@ -145,7 +145,7 @@ template <class Element>
 }
 #endif
 
-/// Adds with the widest instructions of this processor: they share one text and so give the same bits.
+/// Adds with the widest instructions of this processor: all compile the same source and give the same bits.
 template <class Element>
 void add_fast(measure_rows& rows, const Element* values, std::size_t count) noexcept
 {
@@ -173,7 +173,7 @@ template <real_element Element>
 }
 
 /// The measure of a whole gradient: blocks of `measure_block` elements, their sums added in order, rounded to nearest
-/// whatever the caller's settings are.
+/// under all settings of the caller.
 template <real_element Element>
 [[nodiscard]] gradient_measure measure(std::span<const Element> values) noexcept
 {
@@ -194,7 +194,7 @@ inline constexpr std::size_t words_of_measure = 3;
   return {std::bit_cast<std::uint64_t>(from.squares), std::bit_cast<std::uint64_t>(from.magnitudes),
           std::uint64_t{std::bit_cast<std::uint32_t>(from.largest)} << 1U | (from.finite ? 0U : 1U)};
 }
-/// The measure that has these words. @param words   words_of_measure of them
+/// The measure with these words. @param words   words_of_measure of them
 [[nodiscard]] inline gradient_measure measure_in(const std::uint64_t* words) noexcept
 {
   return {std::bit_cast<double>(words[0]), std::bit_cast<double>(words[1]),

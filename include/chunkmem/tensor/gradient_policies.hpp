@@ -10,9 +10,9 @@
 
 namespace chunkmem::inline v0 {
 
-/// Decides what a gradient is made of and where it lies.
+/// Decides the element type of gradients and their place.
 ///
-/// Laws: `type_for(parameter)` is `parameter` or `float32`; where `takes_slot()`, it is `parameter`. Answers depend on
+/// Laws: `type_for(parameter)` is `parameter` or `float32`; where `takes_slot()`, it is `parameter`. Results depend on
 /// the arguments alone.
 template <class Gradient>
 concept gradient_policy = names_itself<Gradient> && std::same_as<typename Gradient::policy_kind, gradient_kind> &&
@@ -25,18 +25,18 @@ concept gradient_policy = names_itself<Gradient> && std::same_as<typename Gradie
                             } -> std::same_as<bool>;
                           };
 
-/// What the bytes of a gradient are at its first write of a step.
+/// The bytes of a gradient at its first write of a step.
 enum class gradient_start : std::uint8_t {
-  undefined,  ///< anything: beta() is 0, and every element has to be overwritten. Costs nothing
-  /// zeros, filled by the agent that writes it: beta() is 1, and elements that nobody adds to count as 0. For
+  undefined,  ///< undefined: beta() is 0, and every element has to be overwritten. Costs nothing
+  /// zeros, filled by the agent that writes it: beta() is 1, and elements without a contribution count as 0. For
   /// embeddings
   zeros,
 };
 
 namespace gradient {
 
-/// A gradient has bytes of its own, beside its weight: weights can be read between backward and step, and gradients of
-/// several micro-batches add up. 16 B for each 16-bit parameter with Adam and a master.
+/// A gradient has bytes of its own: weights can be read between backward and step, and gradients of several
+/// micro-batches add up. 16 B for each 16-bit parameter with Adam and a master.
 ///
 ///     manager<backend::host_arena, gradient::separate> m{memory, {}, gradient::separate{.wide = true}};
 struct separate {
@@ -59,11 +59,11 @@ static_assert(gradient_policy<separate>);
 ///
 ///     manager<backend::host_arena, gradient::in_place> m{memory};
 ///
-/// Only for weights that a rehearsal or a recorded iteration saw read for the last time before their gradient came;
-/// tied weights and all others keep a gradient of their own, as do 32-bit parameters. Between backward and step such a
-/// weight cannot be read; a step that is skipped makes it again from its master, with the same bits. One micro-batch
-/// only, on one rank. Over ranks (sharded_model) the sum of a unit takes the bytes of this rank's share; micro-batches
-/// add up, but for `zero_3`. Source: PatrickStar (Fang et al. 2021, arXiv 2108.05818).
+/// Only for weights whose last read came before their gradient in a rehearsal or a recorded iteration; tied weights and
+/// all others keep a gradient of their own, as do 32-bit parameters. Between backward and step such a weight cannot be
+/// read; a skipped step makes it again from its master, with the same bits. One micro-batch only, on one rank. Over
+/// ranks (sharded_model) the sum of a unit takes the bytes of this rank's share; micro-batches add up, except with
+/// `zero_3`. Source: PatrickStar (Fang et al. 2021, arXiv 2108.05818).
 struct in_place {
   using policy_kind = gradient_kind;
   static constexpr std::string_view name = "in_place";
@@ -74,10 +74,10 @@ struct in_place {
 
 static_assert(gradient_policy<in_place>);
 
-/// One gradient policy out of a list, chosen when the program runs: `any_gradient<separate, in_place>{"in_place"}`.
+/// One gradient policy out of a list, chosen at run time: `any_gradient<separate, in_place>{"in_place"}`.
 ///
-/// One type of manager then serves all of the list. Good and poor as policy_choice says. Cost: one indirect call each
-/// time that a manager asks.
+/// One type of manager then serves all of the list. Good and poor as policy_choice. Cost: one indirect call for each
+/// question of a manager.
 template <gradient_policy... Policies>
 class any_gradient : public policy_choice<Policies...> {
  public:

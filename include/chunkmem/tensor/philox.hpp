@@ -60,14 +60,14 @@ struct philox_words {
   return {drawn.word[0], drawn.word[1], drawn.word[2], drawn.word[3]};
 }
 
-/// What the random bits of stochastic rounding depend on, beside the number of the element.
+/// The inputs of the random bits of stochastic rounding, in addition to the number of the element.
 ///
 ///     const rounding_key key{.seed = 42, .step = 7, .tensor = 3, .list = 1};
 struct rounding_key {
   std::uint64_t seed = 0;    ///< of the training run
   std::uint64_t step = 0;    ///< number of the optimizer's step
   std::uint32_t tensor = 0;  ///< in the order of declaration
-  std::uint32_t list = 0;    ///< that is rounded
+  std::uint32_t list = 0;    ///< the list that is rounded
 };
 
 namespace detail {
@@ -148,15 +148,15 @@ struct rounding_stream {
 }  // namespace detail
 
 /// The 16 random bits of one element: a function of the key and of the element's number in its tensor, so that threads,
-/// runs, chunks and ranks do not matter. Cost: two calls of philox; the form below shares them.
+/// runs, chunks and ranks do not matter. Cost: two calls of philox; the overload below shares them.
 [[nodiscard]] CHUNKMEM_HOST_DEVICE constexpr std::uint16_t random_bits(const rounding_key& key,
                                                                        std::uint64_t element) noexcept
 {
   return detail::rounding_stream{key}.bits_of(element);
 }
 
-/// The same for a run of elements from `first` on. Fastest where runs begin and end at multiples of 128 elements: then
-/// one call of philox serves eight elements, in vector code of whatever the calling function is compiled for.
+/// As above, for a run of elements from `first` on. Fastest where runs begin and end at multiples of 128 elements: then
+/// one call of philox serves eight elements, in vector code for the target of the calling function.
 [[gnu::always_inline]] constexpr void random_bits(const rounding_key& key, std::uint64_t first,
                                                   std::span<std::uint16_t> out) noexcept
 {

@@ -16,9 +16,9 @@ inline constexpr std::uint32_t rounding_multiplier2 = 0x31848babU;
 
 /// Lists of a tensor that share a word: in an update, all of them. The last one takes the word as it is.
 inline constexpr std::uint32_t rounding_lists = 5;
-/// By which a list multiplies the word. Found by a search: the products of each two lists are spread evenly over all
-/// words, by the spectral test in two dimensions (at least 0.8) and in the lowest bits that are used. Three lists are
-/// not: docs/numerics.md has how far they are off.
+/// The factor of the word for a list. Found by a search: the products of each two lists are spread evenly over all
+/// words, by the spectral test in two dimensions (at least 0.8) and in the lowest used bits. Products of three lists
+/// are not: docs/numerics.md has their deviation.
 /// @return   0: the last list
 [[nodiscard]] CHUNKMEM_HOST_DEVICE constexpr std::uint32_t list_multiplier(std::uint32_t list) noexcept
 {

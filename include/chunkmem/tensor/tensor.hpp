@@ -13,12 +13,12 @@
 #include <string_view>
 #include <type_traits>
 
-// What a trainer says of a tensor: role, shape, access, pass, list_spec. Then its handles, tensor_handle and tensor,
-// and its label in a message.
+// The properties of a tensor: role, shape, access, pass, list_spec. Then its handles, tensor_handle and tensor, and its
+// label in a message.
 
 namespace chunkmem::inline v0 {
 
-/// What a tensor is for. Placement looks at it, and an optimizer updates parameters only.
+/// The purpose of a tensor. Placement depends on it, and an optimizer updates parameters only.
 enum class role : std::uint8_t {
   parameter,        ///< trained: has a gradient and the lists of the optimizer
   gradient,         ///< made by the manager, one for each parameter
@@ -26,7 +26,7 @@ enum class role : std::uint8_t {
   buffer,           ///< saved, never optimised: running statistics, tables
   activation,       ///< lives from a forward pass to its backward pass
   frozen,           ///< a weight that is not trained: no gradient, no states
-  /// made whole on the device from the shares of all ranks; on the host there is a share alone, elsewhere
+  /// gathered on the device from the shares of all ranks; the host has only a share, in another tensor
   gathered,
 };
 
@@ -70,7 +70,7 @@ class shape {
   /// @throws usage_error   `axis` is not below the rank
   [[nodiscard]] constexpr std::uint64_t operator[](std::size_t axis) const
   {
-    expects(axis < rank_, "an axis of a shape that it does not have");
+    expects(axis < rank_, "a shape does not have this axis");
     return extents_[axis];
   }
   [[nodiscard]] constexpr bool operator==(const shape&) const noexcept = default;
@@ -81,12 +81,12 @@ class shape {
   std::uint64_t elements_ = 0;
 };
 
-/// The three ways to use the bytes of a pin, as a number: what logs, records and switches hold.
+/// The three ways to use the bytes of a pin, as a number for logs, records and switches.
 enum class access_mode : std::uint8_t { read, read_write, write };
 
 class write_access;
 
-/// What the holder of a pin will do with the bytes.
+/// The use of the bytes by the holder of a pin.
 ///
 /// `access::read` and every variable of this type give a const pin. `access::read_write` and `access::write` have
 /// another type, so the compiler knows that their pins are writable. Where a variable holds a mode that writes,
@@ -128,10 +128,10 @@ concept access_choice = std::is_convertible_v<Access, access>;
 template <class Element, access_choice Access>
 using pinned_as = std::conditional_t<std::is_same_v<Access, write_access>, Element, const Element>;
 
-/// Where the bytes of a pin lie.
+/// The place of the bytes of a pin.
 enum class memory_location : std::uint8_t { device, host };
 
-/// The part of a training step that the trainer says it is in.
+/// The present part of a training step, as named by the trainer.
 enum class pass : std::uint8_t { none, forward, backward };
 
 [[nodiscard]] constexpr std::string_view name_of(access_mode mode) noexcept
@@ -145,20 +145,20 @@ enum class pass : std::uint8_t { none, forward, backward };
   return mode != access_mode::read;
 }
 
-/// What a list is to the values beside it.
+/// The purpose of a list.
 enum class list_use : std::uint8_t {
   state,    ///< of an optimizer: a fresh one is zero
-  master,   ///< the value in full precision: 16-bit parameters alone have it, a fresh one is the value
-  weight,   ///< the value at another time. Ranks gather it as they gather the value
+  master,   ///< the value in full precision, for 16-bit parameters alone; a fresh one is the value
+  weight,   ///< an older version of the value. Ranks gather it like the value
   scratch,  ///< void after a load: checkpoints leave it out
 };
 
-/// A list is one number beside each number of each parameter: a momentum, a variance, a master copy.
+/// A list has one number for each number of each parameter: a momentum, a variance, a master copy.
 ///
 ///     const list_spec lists[] = {{.name = "mine/average"}, {.name = "mine/sign", .type = dtype::uint8}};
 ///     m.use(lists);
 ///
-/// Lists are data: an optimizer says what it needs and the manager, which knows no optimizer, keeps it.
+/// Lists are data: an optimizer names them, and the manager keeps them without knowledge of the optimizer.
 struct list_spec {
   std::string_view name;        ///< unique in a manager, such as "adam/momentum"; outlives the manager
   dtype type = dtype::float32;  ///< its size is the bytes for each parameter; a master is float32
@@ -169,12 +169,12 @@ struct list_spec {
 /// The master list that every optimizer for 16-bit parameters shares.
 inline constexpr list_spec master_list{"master", dtype::float32, 1, list_use::master};
 
-/// A tensor of a manager, without its element type: what untyped code passes around.
+/// A tensor of a manager, without its element type, for untyped code.
 ///
 ///     m.for_each_tensor([&](tensor_handle it, const tensor_info&) { std::cout << m.name_of(it) << '\n'; });
 ///
-/// Stable: it stays good when chunks move, grow or are laid out again. `owner` tells managers apart, so that a handle
-/// of one is never used with another.
+/// Stays valid when chunks move, grow or are laid out again. `owner` identifies the manager, so that a handle of one is
+/// never used with another.
 struct tensor_handle {
   tensor_id id = tensor_id::none;
   std::uint32_t owner = 0;
@@ -192,7 +192,7 @@ struct tensor : tensor_handle {
 
 static_assert(sizeof(tensor<float>) == 8 && std::is_trivially_copyable_v<tensor<float>>);
 
-/// What a message calls the bytes of a tensor in a list. The views belong to the manager.
+/// The name in messages of a tensor's bytes in a list. The views belong to the manager.
 ///
 ///     throw usage_error{error_text{} << "chunkmem: " << tensor_label{id, "embedding", "value"} << " was not written"};
 struct tensor_label {

@@ -14,25 +14,25 @@
 
 namespace chunkmem::inline v0 {
 
-/// The rules for names that a checkpoint holds. Declarations ask them, and a save asks the same ones: a model that was
-/// declared can be saved.
+/// The rules for names that a checkpoint holds. Declarations and saves use the same rules, so a declared model can be
+/// saved.
 ///
 ///     name_rules::expect_tensor("blocks.0.query");
 ///     name_rules::expect_beside("blocks.0.query", "adam/momentum");
 ///
-/// A file calls a tensor by its name, what an optimizer has beside it "adam/momentum/<name>", a registered state
-/// "state/<name>", and a part of a tensor that ranks divide "<name>[0:7]". A name that looks like one of these would be
-/// taken for another thing by a load. Cost: O(characters), no allocation.
+/// In a file, a tensor has its name, an optimizer's list of it "adam/momentum/<name>", a registered state
+/// "state/<name>", and a part of a tensor that ranks divide "<name>[0:7]". A load would misread a name that looks like
+/// one of these. Cost: O(characters), no allocation.
 struct name_rules {
   static constexpr std::string_view state_prefix = "state/";  ///< of the names of registered states in files
-  static constexpr std::size_t longest = 4096;                ///< that a loader takes [bytes]
-  static constexpr std::size_t longest_part = 43;             ///< what ranks put behind a name: two numbers of 64 bits
+  static constexpr std::size_t longest = 4096;                ///< limit of loaders [bytes]
+  static constexpr std::size_t longest_part = 43;             ///< of the suffix of a part: two numbers of 64 bits
 
-  /// @param name   as a file has it   @param more   bytes that files may put before and behind it
+  /// @param name   as a file has it   @param more   bytes that files may add before and after it
   /// @throws config_error   no loader would take it
   static void expect_written(std::string_view name, std::size_t more = 0)
   {
-    if (name == "__metadata__") refuse(name, "what safetensors says of the file");
+    if (name == "__metadata__") refuse(name, "the metadata of a safetensors file");
     if (!is_utf8(name))
       throw config_error{error_text{} << "chunkmem: a checkpoint cannot hold the name " << name
                                       << ", which is no UTF-8 (choose another name)"};
@@ -40,7 +40,7 @@ struct name_rules {
       throw config_error{error_text{} << "chunkmem: a checkpoint cannot hold a name of " << name.size() << " B, "
                                       << name.substr(0, 64) << "...: a loader takes " << longest
                                       << " B, and files may put " << more
-                                      << " B before and behind it (give a shorter name)"};
+                                      << " B before and after it (give a shorter name)"};
   }
   /// @throws config_error   in a checkpoint the name of this tensor would mean something else
   static void expect_tensor(std::string_view name, std::size_t more = 0)
@@ -55,21 +55,21 @@ struct name_rules {
     expect_written(name, more + state_prefix.size());
     if (looks_divided(name)) refuse(name, "a part of a tensor");
   }
-  /// @throws config_error   in a checkpoint a tensor in this list would be called as something else
+  /// @throws config_error   in a checkpoint the name of a tensor in this list would mean something else
   static void expect_list(std::string_view name)
   {
     expect_written(name);
     if (name.starts_with(state_prefix) || name == state_prefix.substr(0, state_prefix.size() - 1))
       refuse(name, "registered states");
   }
-  /// A tensor and the lists of its model.
+  /// Checks a tensor against the lists of its model.
   /// @param for_each_list   `for_each_list(visit)` calls `visit(name)` for each list
-  /// @throws config_error   in a checkpoint the tensor would be called as what an optimizer has beside another one
+  /// @throws config_error   in a checkpoint the tensor would have the name of an optimizer's list of another tensor
   template <class ForEachList>
   static void expect_beside(std::string_view name, ForEachList for_each_list, std::size_t more = 0)
   {
     const auto expect_unlike = [&](std::string_view begin) {
-      if (begins_as(name, begin)) refuse(name, "what an optimizer has beside a weight");
+      if (begins_as(name, begin)) refuse(name, "an optimizer's list of a weight");
     };
     for_each_list([&](std::string_view list) {
       expect_written(name, more + list.size() + 1);
@@ -80,7 +80,7 @@ struct name_rules {
     });
   }
 
-  /// Whether files would take a name for that of a part, "x[0:7]", or of a rank's own bytes, "x[rank 1 of 2]".
+  /// The name looks like that of a part, "x[0:7]", or of a rank's own bytes, "x[rank 1 of 2]".
   [[nodiscard]] static constexpr bool looks_divided(std::string_view name) noexcept
   {
     const std::size_t open = name.rfind('[');
@@ -130,11 +130,11 @@ struct name_rules {
 ///     names.set(0, "embedding");
 ///     names.name_of(1);  // "tensor.1"
 ///
-/// Memory: the names, and 4 B for each. Cost of `set`: O(log n) comparisons, and 4 B moved for each name behind it in
-/// the alphabet.
+/// Memory: the names, and 4 B for each. Cost of `set`: O(log n) comparisons, and 4 B moved for each later name in the
+/// alphabet.
 class tensor_names {
  public:
-  /// An empty text takes the name away. Guarantee: strong. @throws config_error   another tensor has this name
+  /// Sets a name; an empty text removes it. Guarantee: strong. @throws config_error   another tensor has this name
   void set(std::uint32_t tensor, std::string_view text)
   {
     const auto place = find(text);
@@ -152,19 +152,19 @@ class tensor_names {
 
   /// By tensor, as far as names were given.
   [[nodiscard]] std::span<const std::string> all() const noexcept { return names_; }
-  /// Empty where it has none.
+  /// The name of a tensor, or empty.
   [[nodiscard]] std::string_view of(std::uint32_t tensor) const noexcept
   {
     return tensor < names_.size() ? std::string_view{names_[tensor]} : std::string_view{};
   }
-  /// What files call a tensor: its name, or "tensor.<number>".
+  /// The name of a tensor in files, or "tensor.<number>".
   [[nodiscard]] std::string name_of(std::uint32_t tensor) const
   {
     return of(tensor).empty() ? "tensor." + std::to_string(tensor) : std::string{of(tensor)};
   }
-  /// No tensor has the name that another has for want of one.
-  /// @param counts   `counts(tensor)`: a tensor of that number has a place in files
-  /// @throws config_error   one has   Cost: O(log n), and O(1) for each name that begins with "tensor."
+  /// Checks that no tensor has the default name of another one. @param counts   `counts(tensor)`: the tensor of that
+  /// number has a place in files @throws config_error   a tensor has   Cost: O(log n), and O(1) for each name that
+  /// begins with "tensor."
   template <class Counts>
   void expect_distinct(Counts counts) const
   {

@@ -18,7 +18,7 @@ namespace chunkmem::inline v0 {
 /// States of a tensor in a list. Moving and arriving are states of a chunk, not of a tensor.
 enum class tensor_state : std::uint8_t { free, hold, compute, gradient };
 
-/// What happens to a tensor.
+/// The events of a tensor.
 enum class tensor_event : std::uint8_t { materialize, acquire, consume, release, drop };
 
 inline constexpr std::size_t tensor_state_count = 4;
@@ -48,7 +48,7 @@ struct transition {
 /// The value in a dense table that stands for "no such row".
 inline constexpr std::uint8_t illegal_transition = UINT8_MAX;
 
-/// `[state][event] -> next state`, one byte each: what the engine reads on its hot path.
+/// `[state][event] -> next state`, one byte each: read by the engine on its hot path.
 using transition_table = std::array<std::array<std::uint8_t, tensor_event_count>, tensor_state_count>;
 
 [[nodiscard]] constexpr transition_table dense_table(std::span<const transition> rows) noexcept
@@ -108,7 +108,7 @@ inline constexpr bool is_connected_table = is_connected(Rules::table);
 /// leads from `free` to `hold`, and go by `drop`. `acquire` begins a pin and leads to `compute`; `release` ends the
 /// last pin. `consume` leads from `compute` to `gradient`. A table that names `compute` or `gradient` has a release for
 /// it and no drop; no other state has a release. Source: tensor states of PatrickStar (Fang et al. 2021, arXiv
-/// 2108.05818), without those that tell passes apart.
+/// 2108.05818), without the states that distinguish passes.
 template <class Rules>
 concept tensor_rules = names_itself<Rules> && std::same_as<typename Rules::policy_kind, rules_kind> && requires {
   {
@@ -163,7 +163,7 @@ class state_machine {
     if (state == tensor_state::free) return "write it first with access::write";
     if (state == tensor_state::compute) return "release its pins first";
     if (state == tensor_state::gradient)
-      return "its gradient has its place: release the gradient or take the step first";
+      return "its gradient has its bytes: release the gradient or take the step first";
     if (event == tensor_event::materialize) return "it already has bytes";
     return "it holds no pin";
   }

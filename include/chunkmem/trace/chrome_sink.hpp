@@ -31,7 +31,7 @@ class chrome_trace {
  public:
   static constexpr std::size_t default_bound = 65'536;
 
-  /// @param bound   how many events are kept
+  /// @param bound   most events that are kept
   explicit chrome_trace(std::size_t bound = default_bound) : bound_{bound} { events_.reserve(bound); }
 
   void add(const trace_event& event) noexcept
@@ -65,9 +65,9 @@ class chrome_trace {
   }
 
   [[nodiscard]] std::span<const trace_event> events() const noexcept { return events_; }
-  /// Of chunks.
+  /// The names of chunks.
   [[nodiscard]] const std::map<std::uint32_t, std::string>& names() const noexcept { return names_; }
-  /// Of the device [bytes]; 0 where nothing was described.
+  /// Capacity of the device [bytes]; 0 before `describe`.
   [[nodiscard]] std::uint64_t capacity() const noexcept { return capacity_; }
   [[nodiscard]] std::uint64_t frame() const noexcept { return frame_; }  ///< [bytes]
   [[nodiscard]] std::uint64_t dropped() const noexcept { return dropped_; }
@@ -97,7 +97,7 @@ enum class chrome_track : std::uint8_t { loads = 1, write_backs = 2, leases = 3,
   }
 }
 
-/// Turns events into the text form; also follows which bytes are where, for the counters.
+/// Writes events as text; also tracks the bytes on the device, for the counters.
 class chrome_writer {
  public:
   explicit chrome_writer(std::string& text) : text_{&text}
@@ -195,7 +195,7 @@ class chrome_writer {
     *text_ += ",\"args\":{\"bytes\":" + std::to_string(leases ? leased_ : held_) + "}}";
   }
 
-  // A chunk counts from its load, or from when it was made on the device, until it leaves.
+  // A chunk counts from its load, or from its claim on the device, until it leaves.
   void follow(const trace_event& event)
   {
     const auto found = resident_.find(event.chunk);
@@ -220,8 +220,8 @@ class chrome_writer {
 /// The trace as Chrome trace JSON: chrome://tracing and https://ui.perfetto.dev open it.
 ///
 /// There is one track each for loads to the device, write-backs to the host, leases, and decisions. Passes and updates
-/// are among the decisions. Two counters follow from the events: leased bytes, and bytes of the chunks on the device. A
-/// bar is as long as its enqueue took, not its copy.
+/// are among the decisions. Two counters follow from the events: leased bytes, and bytes of the chunks on the device.
+/// The length of a bar is the time of the enqueue, not of the copy.
 [[nodiscard]] inline std::string to_json(const chrome_trace& trace)
 {
   using detail::chrome_track;

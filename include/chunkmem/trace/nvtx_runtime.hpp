@@ -17,7 +17,7 @@ namespace trace {
 ///
 ///     nvtx_domain<nvtx_runtime> domain{"my trainer"};
 ///
-/// Holds nothing. Cost: some nanoseconds a call where no profiler listens. @threads   any
+/// Without state. Cost: some nanoseconds a call without a profiler. @threads   any
 class nvtx_runtime {
  public:
   using domain_type = nvtxDomainHandle_t;

@@ -11,8 +11,8 @@
 namespace chunkmem::inline v0 {
 namespace trace {
 
-/// The calls of NVTX that a sink needs. `nvtx_runtime` has them in programs, a list of calls in tests. All of them may
-/// be called without a profiler.
+/// The calls of NVTX that a sink needs. `nvtx_runtime` models it in programs; tests have a list of calls. All calls are
+/// valid without a profiler.
 template <class Api>
 concept nvtx_api =
     requires(const Api& api, typename Api::domain_type domain, typename Api::range_type range, const char* text) {
@@ -53,7 +53,7 @@ concept nvtx_api =
 template <nvtx_api Api>
 class nvtx_domain {
  public:
-  /// @param name   of the domain; outlives this
+  /// @param name   of the domain; outlives this object
   explicit nvtx_domain(const char* name = "chunkmem", Api api = {}) noexcept
       : api_{std::move(api)}, domain_{api_.create_domain(name)}
   {
@@ -101,11 +101,11 @@ class nvtx_domain {
   Api api_;
   typename Api::domain_type domain_;
   typename Api::range_type range_{};
-  std::uint64_t number_ = 1;  ///< of the iteration that runs
+  std::uint64_t number_ = 1;  ///< of the running iteration
   bool open_ = false;
 };
 
-/// A range of the calling thread, such as a pass or a layer: it lasts as long as this.
+/// A range of the calling thread, such as a pass or a layer, for the lifetime of this object.
 ///
 ///     const nvtx_scope forward{domain, "forward"};  // until the end of the scope
 template <nvtx_api Api>
@@ -122,9 +122,9 @@ class nvtx_scope {
 
 /// Shows each event in a profiler of CUDA, such as Nsight Systems.
 ///
-/// Passed by value, it points to a domain that the user keeps. Good for seeing on one line of time why a stream waits;
-/// without a profiler it is a few calls that return at once. Source: NVTX 3. Cost: one call for each event; no
-/// allocation of ours.
+/// Passed by value, it points to a domain that the user keeps. Good for seeing on one timeline why a stream waits;
+/// without a profiler its calls return at once. Source: NVTX 3. Cost: one call for each event; no allocation in
+/// chunkmem.
 ///
 /// Use:
 ///

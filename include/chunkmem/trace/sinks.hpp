@@ -15,8 +15,8 @@
 #include <string_view>
 #include <vector>
 
-// csv_sink writes a table, counter_sink adds up, and ring_sink keeps the last events. Each adds to an object that
-// the user owns: csv_file, counter_totals, event_ring.
+// csv_sink writes a table, counter_sink counts, and ring_sink keeps the last events. Each adds to an object that the
+// user owns: csv_file, counter_totals, event_ring.
 
 namespace chunkmem::inline v0 {
 namespace trace {
@@ -50,8 +50,8 @@ class csv_file {
     file_.write(line);
   }
 
-  /// Ends the file. Errors of earlier writes are thrown here. @throws io_error   the file is not whole;
-  /// usage_error   this is a forked child, which leaves the file to its parent
+  /// Ends the file. Errors of earlier writes are thrown here. @throws io_error   the file is incomplete; usage_error
+  /// this is a forked child, which leaves the file to its parent
   void close() { file_.finish(); }
 
  private:
@@ -65,7 +65,7 @@ class csv_file {
 ///
 /// Passed by value, it points to a file that the user keeps. Good for looking at a whole run with other programs; poor
 /// where steps are timed: it formats a line for each event. Cost: some hundred nanoseconds and 60 characters per event;
-/// no allocation of ours.
+/// no allocation in chunkmem.
 ///
 /// Use:
 ///
@@ -98,7 +98,7 @@ class counter_totals {
  public:
   struct total {
     std::uint64_t count = 0;
-    std::uint64_t bytes = 0;  ///< stays 0 where the number of an event is no size: see is_numbered
+    std::uint64_t bytes = 0;  ///< 0 for events whose number is no size: see is_numbered
   };
 
   [[nodiscard]] const total& operator[](trace_event_kind what) const noexcept
@@ -119,7 +119,7 @@ class counter_totals {
   std::array<total, happening_count> totals_{};
 };
 
-/// One line for each kind of event that happened: its name, how often, how many bytes.
+/// One line for each kind of event that happened: its name, count and bytes.
 [[nodiscard]] inline std::string to_string(const counter_totals& totals)
 {
   std::string text;
@@ -161,12 +161,12 @@ class counter_sink {
 
 static_assert(trace_sink<counter_sink>);
 
-/// The last events of a run. The user owns it; a ring_sink adds to it. Room for all is taken at once.
+/// The last events of a run. The user owns it; a ring_sink adds to it. All memory is allocated at once.
 ///
 ///     for (std::size_t age = 0; age < ring.size(); ++age) std::cout << name_of(ring.last(age).what) << '\n';
 class event_ring {
  public:
-  /// @throws usage_error   no room for a single event
+  /// @throws usage_error   `room` is 0
   explicit event_ring(std::size_t room) : events_(room) { expects(room > 0, "a ring of no events"); }
 
   void add(const trace_event& event) noexcept
@@ -184,7 +184,7 @@ class event_ring {
   /// @param age   0 is the newest; below size()
   [[nodiscard]] const trace_event& last(std::size_t age) const
   {
-    expects(age < size(), "an event of a ring that it does not hold");
+    expects(age < size(), "the ring does not hold this event");
     return events_[static_cast<std::size_t>((seen_ - 1 - age) % events_.size())];
   }
 
@@ -194,7 +194,7 @@ class event_ring {
 };
 
 /// One line for each event, the oldest first. Print them with an error.
-/// @param most   lines; where there are more events, the last ones are taken
+/// @param most   lines; the last events where there are more
 [[nodiscard]] inline std::string to_string(const event_ring& ring, std::size_t most = SIZE_MAX)
 {
   std::string text;
@@ -208,7 +208,7 @@ class event_ring {
   return text;
 }
 
-/// Keeps the last events, for the time when something goes wrong.
+/// Keeps the last events, for errors.
 ///
 /// Passed by value, it points to a ring that the user keeps: `catch (const chunkmem::error&)` prints it, or finds it in
 /// the error's details (manager_options::error_details). Good for a run of any length. Poor for a picture of a whole

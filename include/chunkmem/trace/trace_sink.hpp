@@ -14,18 +14,18 @@
 
 namespace chunkmem::inline v0 {
 
-/// The kinds of events that a manager tells a trace sink.
+/// The kinds of events that a manager sends to a trace sink.
 enum class trace_event_kind : std::uint8_t {
   load,        ///< a chunk is copied to the device
   write_back,  ///< a chunk is copied to the host
   evict,       ///< a chunk gave up its device frames
-  discard,     ///< a chunk gave up its device frames without a copy: its bytes are dead, or written anew on the host
+  discard,     ///< a chunk gave up its device frames without a copy: its bytes are dead, or overwritten on the host
   lease,       ///< bytes were leased
   lease_end,   ///< leased bytes came back
   iteration,   ///< an iteration ended; `bytes` is its number
   divergence,  ///< an access was not the recorded one
   replan,      ///< the actions of the next iteration were computed again
-  claim,       ///< a chunk took device frames without a copy: its bytes are written anew
+  claim,       ///< a chunk took device frames without a copy: its bytes are overwritten
   forward,     ///< the trainer named a forward pass; `bytes` is the number of its micro-batch
   backward,    ///< the trainer named a backward pass; `bytes` is the number of its micro-batch
   update,      ///< an optimizer's step begins
@@ -47,7 +47,7 @@ inline constexpr std::size_t happening_count = 13;
   return names[static_cast<std::size_t>(what)];
 }
 
-/// One thing that happened. Fixed size, no pointers: fit for rings and files.
+/// One event. Fixed size, no pointers: fit for rings and files.
 ///
 ///     struct my_sink {
 ///       void record(const trace_event& event) noexcept { std::fputs(name_of(event.what).data(), stderr); }
@@ -64,7 +64,7 @@ struct trace_event {
 
 static_assert(std::is_trivially_copyable_v<trace_event> && sizeof(trace_event) == 32);
 
-/// Takes each event when it happens.
+/// Receives each event when it happens.
 ///
 /// Laws: `record` never throws and never calls the manager back. It may be called for every copy, so keep it short.
 template <class Sink>
@@ -90,10 +90,10 @@ static_assert(trace_sink<null_sink>);
 
 }  // namespace trace
 
-/// A sink that can tell the last events. Errors with details have these events in them.
+/// A sink that can recall the last events, for the details of errors.
 ///
 /// Laws: `recall(most)` gives at most that many lines, the oldest first, each with its end; it changes nothing.
-/// It is not empty after events were recorded, and its last line tells the newest event.
+/// It is not empty after events were recorded, and its last line is the newest event.
 template <class Sink>
 concept recalling_sink = trace_sink<Sink> && requires(const Sink sink, std::size_t most) {
   {

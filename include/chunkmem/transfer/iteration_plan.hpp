@@ -20,13 +20,13 @@ struct early_load {
   std::uint32_t chunk = 0;
   std::uint32_t ready = 0;        ///< from this access on, this iteration does not use the chunk
   std::uint32_t first_use = 0;    ///< its access in the next iteration
-  std::uint32_t lease_limit = 0;  ///< leases come down to this frame before the chunk leaves again
+  std::uint32_t lease_limit = 0;  ///< leases reach down to this frame before the chunk leaves again
 
   bool operator==(const early_load&) const = default;
 };
 
 /// The plan of a recorded iteration: the chunks that stay on the device, in which room, for which record. A transfer
-/// policy answers with one, a manager follows it, and a file keeps it for the next run.
+/// policy returns one, a manager follows it, and a file keeps it for the next run.
 ///
 ///     plan_text::write(file, m.plan());            // one run
 ///     m.use_plan(plan_text::read(file));           // the next run, after use_profile()
@@ -41,14 +41,14 @@ struct iteration_plan {
   /// in one iteration, both directions, as it was solved; 0 where the eviction policy decides, or this manager did not
   /// solve the plan
   std::uint64_t moved_bytes = 0;
-  /// no plan of one iteration moves less; 0 as above. For people: a manager uses neither number of a given plan
+  /// no plan of one iteration moves less; 0 as above. For readers: a manager uses neither number of a given plan
   std::uint64_t bound_bytes = 0;
   std::uint32_t variant = 0;  ///< setting of the eviction policy, for misses outside of the plan; the manager sets it
   /// by access index: the next use of the chunk if the chunk stays until then, else never
   std::vector<std::uint32_t> retained_until;
   /// by chunk: its first use if the chunk lies on the device when an iteration begins, else never
   std::vector<std::uint32_t> first_use;
-  /// by access index: leases come down to this frame before a chunk that is loaded now leaves
+  /// by access index: leases reach down to this frame before a chunk that is loaded now leaves
   std::vector<std::uint32_t> lease_limits;
   /// by chunk: 1 if the chunk never leaves and needs no host copy; empty: every chunk needs a host copy
   std::vector<std::uint8_t> device_only;
@@ -60,7 +60,7 @@ struct iteration_plan {
 
   bool operator==(const iteration_plan&) const = default;
 
-  /// The eviction policy decides from now on. No memory is given back.
+  /// The eviction policy decides from now on. No memory is freed.
   void clear() noexcept
   {
     moved_bytes = bound_bytes = 0;

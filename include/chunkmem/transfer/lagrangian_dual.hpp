@@ -22,7 +22,7 @@ namespace detail {
 [[gnu::always_inline]] inline double sum_of_products(std::span<const double> left,
                                                      std::span<const double> right) noexcept
 {
-  std::array<double, 4> sums{};  // so that one sum does not wait for the other
+  std::array<double, 4> sums{};  // independent sums
   const std::size_t whole = left.size() / 4 * 4;
   for (std::size_t index = 0; index < whole; index += 4)
     for (std::size_t lane = 0; lane < 4; ++lane)
@@ -64,9 +64,9 @@ namespace detail {
 ///
 ///     const double length = fused_product(way, way);
 ///
-/// The bits are those of std::fma on each processor and with all flags: programs that sum alike decide alike. A
-/// processor of x86-64 that has the instruction takes it, also in programs that are compiled for older ones: there a
-/// call of the mathematical library stands for each number otherwise.
+/// The bits are those of std::fma on each processor and with all flags: programs that sum alike decide alike. An x86-64
+/// processor with the instruction uses it, also in programs compiled for older processors, where each number would
+/// otherwise be a call of the math library.
 /// @pre `left` and `right` have the same size. Cost: O(numbers)
 [[nodiscard]] inline double fused_product(std::span<const double> left, std::span<const double> right) noexcept
 {
@@ -98,13 +98,12 @@ namespace transfer {
 ///     lagrangian_dual dual{problem, priced_rows};
 ///     const double value = dual(price, width, slope);
 ///
-/// The dual takes the cheaper of two costs for each choice. A parabola rounds the corner off where the two differ by
-/// less than `width`. The value is below the true dual by at most a quarter of the width for each choice. Epochs with
-/// the same rows, loads and write-back are one class, whatever the sizes of their chunks: only the sum of their bytes
-/// counts. Where the host has no room for every host copy, a chunk that could live on the device alone is one more
-/// choice: all its epochs stay, or the chunk pays for a host copy. Bytes are counted in
-/// retention_problem::unit_bytes(). Source: smoothing of Nesterov 2005. Cost: O(intervals of classes + rows) for each
-/// value.
+/// The dual takes the cheaper of two costs for each choice. A parabola rounds the corner where the two differ by less
+/// than `width`. The value is below the true dual by at most a quarter of the width for each choice. Epochs with the
+/// same rows, loads and write-back are one class, for all sizes of chunks: only the sum of their bytes counts. Where
+/// the host has no room for every host copy, a chunk that could live on the device alone is one more choice: all its
+/// epochs stay, or the chunk pays for a host copy. Bytes are counted in retention_problem::unit_bytes(). Source:
+/// smoothing of Nesterov 2005. Cost: O(intervals of classes + rows) for each value.
 class lagrangian_dual {
  public:
   /// @param priced_rows   rows that may have a price, in order; the price of all other rows is 0
@@ -321,7 +320,7 @@ class lagrangian_dual {
   }
 
   std::size_t rows_;
-  sequence<double> flow_;  // what begins to be kept in a row, less what ends
+  sequence<double> flow_;  // kept bytes that begin in a row, less those that end
   double weight_ = 0;
   sequence<interval> intervals_;  // with priced rows
   std::vector<group> classes_;
@@ -408,7 +407,7 @@ class dual_ascent {
  private:
   struct pair {
     sequence<double> step;
-    sequence<double> bend;  // by how much the slope fell
+    sequence<double> bend;  // the decrease of the slope
     double scale = 0;       // 1 over their product
   };
 

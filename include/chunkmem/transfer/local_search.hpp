@@ -20,12 +20,12 @@ namespace chunkmem::inline v0 {
 namespace transfer {
 
 /// Demand paging on the problem: goes through the rows in time, keeps every interval that begins, and drops the
-/// interval of least worth where room ends.
+/// interval of least value where room ends.
 ///
 ///     retention_sweep sweep{problem};
 ///     sweep(price, cost_weight);   // 1 for each interval that stays
 ///
-/// The worth of an interval is its moves times a weight, less the price until its end. With equal prices, weight 0 is
+/// The value of an interval is its moves times a weight, less the price until its end. With equal prices, weight 0 is
 /// Belady's rule, and a large weight puts cost first. The sweep takes several laps, because an iteration begins where
 /// it ended. The last lap has to close: it ends as it began. Cost: O(intervals log intervals) for each lap.
 class retention_sweep {
@@ -253,16 +253,16 @@ class retention_candidates {
 };
 
 /// Ruin and recreate, a local search over plateaus: drops a few intervals that overlap, then keeps again what saves
-/// most, but now and then passes an item over.
+/// most, but sometimes skips an item.
 ///
 ///     ruin_and_recreate{problem, price}.improve(choice, 4'000);
 ///
-/// The search stays with a result unless it moves much more bytes, or moves as many while the largest chunk finds room
-/// in fewer rows. Good where chunks of several sizes share the room, or epochs have several intervals: many choices
-/// then cost nearly the same. Only the intervals about which the prices know least take part. Chance comes from a
-/// counter, so every run is the same. Buys: without it `transfer.planned_above_evictions` is 8 instead of 2, and plans
-/// are up to 1.053 instead of 1.018 of the linear program. Source: Schrimpf et al. 2000; passing over as in Christiaens
-/// and Vanden Berghe 2020. Cost: O(intervals that take part) for each attempt.
+/// The search keeps a result unless it moves many more bytes, or the same bytes while the largest chunk fits in fewer
+/// rows. Good where chunks of several sizes share the room, or epochs have several intervals: many choices then cost
+/// nearly the same. Only the intervals with the smallest reduced costs take part. Random numbers come from a counter,
+/// so every run is the same. Buys: without it `transfer.planned_above_evictions` is 8 instead of 2, and plans are up to
+/// 1.053 instead of 1.018 of the linear program. Source: Schrimpf et al. 2000; skips ("blinks") as in Christiaens and
+/// Vanden Berghe 2020. Cost: O(intervals that take part) for each attempt.
 class ruin_and_recreate {
  public:
   static constexpr std::size_t most_intervals = 512;
@@ -297,8 +297,8 @@ class ruin_and_recreate {
     });
   }
 
-  /// Replaces the choice by the best that was found. It moves no more bytes than before.
-  /// @param enough   bytes: no choice moves fewer than one that moves so many, and the search ends with it
+  /// Replaces the choice by the best one found, which moves no more bytes. @param enough   bytes: a choice that moves
+  /// no more is optimal, and ends the search
   void improve(kept_intervals& choice, std::size_t attempts, std::uint64_t enough = 0)
   {
     if (intervals_.size() < 2 || choice.moved_bytes() <= enough) return;
@@ -571,7 +571,7 @@ class stay_shortener {
       return;
     }
   }
-  /// The stay that ends first. Stays that were kept since are removed; stays that save less now are passed over.
+  /// The stay that ends first. Stays that were kept since are removed; stays that save less now are skipped.
   [[nodiscard]] std::set<dropped_stay>::iterator find(std::set<dropped_stay>& stays, std::uint32_t which,
                                                       std::uint64_t end, std::uint64_t loss) const
   {
@@ -602,10 +602,10 @@ class stay_shortener {
 /// Replaces each kept interval by a shorter stay inside it that saves as many bytes: an interval, or all intervals of
 /// an epoch.
 ///
-/// The bytes moved do not rise, and no access has less room. The room that is left is for copies that come early and
-/// leave late. In a step forward and back, the chunks of the last layers then stay, and not those of the first layers.
-/// Buys: without it `transfer.planned_manager_above_lookahead` is 1 instead of 0, its bound.
-/// Cost: O(intervals log intervals).
+/// The bytes moved do not rise, and no access has less room. The remaining room is for early loads and late
+/// write-backs. In a step forward and back, the chunks of the last layers then stay, and not those of the first layers.
+/// Buys: without it `transfer.planned_manager_above_lookahead` is 1 instead of 0, its bound. Cost: O(intervals log
+/// intervals).
 inline void shorten(kept_intervals& choice)
 {
   detail::stay_shortener{choice}.run();
@@ -710,14 +710,13 @@ class load_delayer {
 
 }  // namespace detail
 
-/// Lets chunks that are used again soon stay in the place of chunks of their size that are used again later, where no
-/// more bytes move. The loads then have more time between the access that frees their room and their use.
+/// Lets chunks with an early next use stay in place of chunks of their size with a later one, where no more bytes move.
+/// The loads then have more time between the access that frees their room and their use.
 ///
-/// shorten() exchanges one interval for what lies inside it. Here the intervals of two epochs change places: at the
+/// shorten() exchanges one interval for intervals inside it. Here the intervals of two epochs are exchanged: at the
 /// turn of a step forward and back, a weight of the first layer leaves in the place of one of a last layer. Cost:
-/// O(intervals log intervals): at most 16 exchanges are tried for each dropped interval, and none once it looked at 64
-/// times as many intervals as there are.
-/// @return   how often it looked at an interval
+/// O(intervals log intervals): at most 16 exchanges are tried for each dropped interval, and none after visits of 64
+/// times all intervals. @return   the number of visited intervals
 inline std::size_t delay_loads(kept_intervals& choice)
 {
   return detail::load_delayer{choice}.run();

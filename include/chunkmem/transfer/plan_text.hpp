@@ -17,7 +17,7 @@
 
 namespace chunkmem::inline v0 {
 
-/// Writes and reads a plan as text, for people, for comparisons, and for the next run, which then solves nothing.
+/// Writes and reads a plan as text, for readers, for comparisons, and for the next run, which then need not solve it.
 ///
 ///     plan_text::write(file, m.plan());
 ///     m.use_plan(plan_text::read(file));
@@ -45,7 +45,7 @@ class plan_text : private text_reader {
 
   /// Reads what `write` wrote. @param name   of the file, for messages
   /// @throws format_error   names the file, the line, the key, and what is wrong with its value
-  /// @complexity            O(characters); memory in proportion to the lines that were there
+  /// @complexity            O(characters); memory in proportion to the lines that were read
   [[nodiscard]] static transfer::iteration_plan read(std::istream& in, std::string_view name = "a plan")
   {
     plan_text text{in, name};
@@ -58,7 +58,7 @@ class plan_text : private text_reader {
     plan.moved_bytes = text.line("moved_bytes", UINT64_MAX);
     plan.bound_bytes = text.line("bound_bytes", UINT64_MAX);
     if (plan.bound_bytes > plan.moved_bytes)
-      text.refuse_key("bound_bytes", "is above moved_bytes, which it is a bound of");
+      text.refuse_key("bound_bytes", "is above moved_bytes, and should be a lower bound of it");
     plan.variant = static_cast<std::uint32_t>(text.line("variant", UINT32_MAX));
     const std::uint64_t access_count = text.line("moments", most_lines);
     const std::uint64_t chunks = text.line("chunks", most_lines);

@@ -22,17 +22,17 @@ namespace chunkmem::inline v0 {
 
 namespace transfer {
 
-/// Solves the recorded iteration once: which chunk stays on the device between which uses, so that the fewest bytes
-/// move.
+/// Solves the recorded iteration once: chooses the chunks that stay on the device between their uses, so that the
+/// fewest bytes move.
 ///
 ///     manager<Backend, transfer::planned> m{memory, options};
 ///
-/// - The eviction policy decides where the plan would move more bytes (windows of several frames, the leases).
-///   `planned` therefore never moves more than the eviction policy.
-/// - Some chunks live on the device alone where the host has no room for every chunk.
-/// - Where some chunks have several frames, the plan also says in which frames each chunk lies; see stay_frames. Where
-///   stays were given up for that, the manager also runs the plan without frames, and takes the frames of that run if
-///   it moves no more bytes: they are chosen by age, so that copies wait for fewer frames.
+/// - The eviction policy decides where the plan would move more bytes (frame runs of several frames, leases). `planned`
+///   therefore never moves more than the eviction policy.
+/// - Where the host has no room for every chunk, some chunks live on the device alone.
+/// - Where some chunks have several frames, the plan also has the frames of each chunk; see stay_frames. Where stays
+///   were given up for that, the manager also runs the plan without frames, and takes the frames of that run if it
+///   moves no more bytes: they are chosen by age, so that copies wait for fewer frames.
 /// - A copy starts as soon as its chunk is ready and its frames are free.
 /// - A load takes the frame that is free, or was given up by the plan, the longest. A chunk without bytes takes a frame
 ///   whose bytes an agent may still copy, or add over ranks, only where there is no other.
@@ -41,8 +41,8 @@ namespace transfer {
 /// - The chunks that the next iteration uses first are loaded before this iteration ends, as far as there is room; see
 ///   early_loads.
 ///
-/// Good where an iteration repeats. Poor where every iteration is another one, since every record is solved anew.
-/// Cost: one solution for each record, see retention_solution; nothing while a plan is followed.
+/// Good where an iteration repeats. Poor where every iteration differs, since every record is solved again. Cost: one
+/// solution for each record, see retention_solution; nothing while a plan is followed.
 class planned {
  public:
   using policy_kind = transfer_kind;
@@ -62,7 +62,7 @@ class planned {
   {
     const access_record& record = request.record;
     if (!request.again && !solve(request)) return {};
-    if (plan_.retained.empty()) return {};  // it was asked again for what has no solution
+    if (plan_.retained.empty()) return {};  // a repeated request without a solution
     plan_.retained = request.delays_loads || plan_.undelayed.empty() ? stays_ : plan_.undelayed;
     plan_.moved_bytes = solved_bytes_;
     const auto places = request.finds_places && plan_.device_only.empty()

@@ -11,12 +11,12 @@ namespace chunkmem::inline v0 {
 
 namespace transfer {
 
-/// What a use does to the bytes of its chunk.
+/// The effect of a use on the bytes of its chunk.
 enum class use_kind : std::uint8_t {
   read,            ///< on the device; needs the bytes
   update,          ///< on the device; needs the bytes, and the host's copy is stale afterwards
   overwrite,       ///< on the device; needs no bytes, and the host's copy is stale afterwards
-  host_read,       ///< the host needs the latest bytes; the device's copy stays good
+  host_read,       ///< the host needs the latest bytes; the device's copy stays valid
   host_update,     ///< the host needs the latest bytes and writes; the device's copy is stale afterwards
   host_overwrite,  ///< the host writes all of it; the device's copy is stale afterwards
   drop,            ///< the bytes are dead, in both tiers
@@ -50,8 +50,8 @@ struct retention_input {
   /// lasts for the whole iteration. Where an access has no room for all host copies, some chunks live on the device
   /// alone and never leave the device.
   std::span<const std::uint64_t> host_bytes;
-  /// The iteration follows itself. Otherwise the iteration starts with an empty device, and a chunk is worth nothing
-  /// after its last use: the write-backs at the end of one shot are not counted.
+  /// The iteration follows itself. Otherwise the iteration starts with an empty device, and a chunk is not needed after
+  /// its last use: write-backs at the end of a single run are not counted.
   bool repeats = true;
 };
 

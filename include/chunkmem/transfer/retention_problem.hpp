@@ -185,8 +185,8 @@ class residency_intervals {
     }
   }
 
-  /// Where the copies are known: at a use that changes the bytes, else at one on the device. `mine.size()` if there is
-  /// none.
+  /// The first use at which the valid copies are known: a use that changes the bytes, else one on the device.
+  /// `mine.size()` if there is none.
   static std::size_t known_start(const retention_input& input, std::span<const std::uint32_t> mine)
   {
     const auto changes = [&](std::uint32_t index) {
@@ -219,7 +219,7 @@ class residency_intervals {
     }
   }
 
-  /// What the time before a use costs.
+  /// The cost of the time before a use.
   void reach(copies& now, const retention_use& use, std::uint32_t shift, std::uint64_t size)
   {
     const std::uint32_t begin = use.begin + shift;
@@ -238,7 +238,7 @@ class residency_intervals {
     }
   }
 
-  /// Where the bytes are good after a use.
+  /// The valid copies after a use.
   void leave(copies& now, const retention_use& use, std::uint32_t index, std::uint32_t shift, std::uint32_t chunk)
   {
     if (is_on_device(use.kind)) {
@@ -301,7 +301,8 @@ class residency_intervals {
   return moved;
 }
 
-/// The interval packing problem of one iteration: which residency intervals to keep so that the fewest bytes move.
+/// The interval packing problem of one iteration: a choice of residency intervals to keep, so that the fewest bytes
+/// move.
 ///
 ///     const retention_problem problem{input};
 ///     const retention_solution plan = plan_retention(problem);
@@ -342,7 +343,7 @@ class retention_problem {
   };
 
   /// @throws out_of_memory   the uses of one access, or the host copies that are always needed, are larger than the
-  ///                         capacity; the error says the bytes needed
+  ///                         capacity; the error has the needed bytes
   /// @throws usage_error     a use names no chunk, does not end after it begins, or comes out of order
   explicit retention_problem(const retention_input& input)
   {

@@ -33,7 +33,7 @@ struct retention_solution {
   double certified_bytes = 0;     ///< no plan of one iteration moves less; see certified_bytes()
   /// of the rows, for the certificate; then the price of host copies, where there is no room for all host copies
   sequence<double> prices = {};
-  bool is_optimal = false;  ///< proven: no plan of one iteration moves less. False says nothing
+  bool is_optimal = false;  ///< proven: no plan of one iteration moves less. False: not proven
 };
 
 /// Limits of the search. The same numbers give the same plan on every machine.
@@ -79,7 +79,7 @@ void climb_all_widths(dual_ascent& ascent, std::size_t most_steps, Visit visit)
 ///    price, and a sweep in time.
 /// 2. More sweeps decide in time by distance and by cost, as demand paging would.
 /// 3. ruin_and_recreate improves the best of these choices unless the prices prove it optimal; shorten() makes its
-///    intervals short, and delay_loads() lets the chunks stay that are used again soon.
+///    intervals short, and delay_loads() prefers chunks with an early next use.
 ///
 /// A plan repeats in each iteration. Decisions that drift over many iterations can move fewer bytes, though on average
 /// never fewer than `certified_bytes`. Cost: up to 700 values of the dual, O(classes + 1,200 rows) each, 25 passes of
@@ -184,12 +184,12 @@ class device_only_input {
 ///
 ///     const retention_solution plan = device_only_search{input, problem, prices, effort}();
 ///
-/// Such a chunk moves no bytes and takes its room throughout. The prices of room and host copies say what a chunk costs
-/// more than with a host copy. Sets of chunks are tried in the order of this cost, the cheapest first. Each set has a
-/// plan of its own for all other chunks. Sets that cannot be better by the prices are left out. Buys: without chunks on
-/// the device alone `transfer.step_over_reachable_worst` is 1.074 instead of 1.038, and its bound is 1.05. Source:
-/// branch and bound with Lagrange bounds (Geoffrion 1974). Cost: at most `visits` / intervals plans, but at least one,
-/// and `most_steps` steps of O(intervals of a chunk log rows).
+/// Such a chunk moves no bytes and takes its room throughout. The prices of room and host copies give the extra cost of
+/// a chunk without a host copy. Sets of chunks are tried in the order of this cost, the cheapest first. Each set has a
+/// plan of its own for all other chunks. Sets that the prices exclude are left out. Buys: without chunks on the device
+/// alone `transfer.step_over_reachable_worst` is 1.074 instead of 1.038, and its bound is 1.05. Source: branch and
+/// bound with Lagrange bounds (Geoffrion 1974). Cost: at most `visits` / intervals plans, but at least one, and
+/// `most_steps` steps of O(intervals of a chunk log rows).
 class device_only_search {
  public:
   static constexpr std::size_t visits = 10'000;
@@ -235,7 +235,7 @@ class device_only_search {
  private:
   struct item {
     retention_problem::host_copy host_copy;
-    double regret;  // what a byte of the chunk costs more on the device alone [moves of a byte]
+    double regret;  // extra cost of a byte of the chunk on the device alone [moves of a byte]
   };
 
   double regret_of(const retention_problem::host_copy& host_copy, const row_prices& free_host_copies) const noexcept

@@ -19,19 +19,20 @@
 #include <utility>
 #include <vector>
 
-// Frames and times of the chunks that stay on the device: lease_usage and frame_calendar say what is free, stay_frames
-// chooses frames, link_stays makes the plan that a manager follows, and early_loads fills the next iteration.
+// Frames and times of the chunks that stay on the device: lease_usage and frame_calendar know the free frames,
+// stay_frames chooses frames, link_stays makes the plan that a manager follows, and early_loads fills the next
+// iteration.
 
 namespace chunkmem::inline v0 {
 
 namespace transfer {
 
-/// Tells how far the leases of a recorded iteration come down at each access, if no chunk is in the way.
+/// Computes the frames that the leases of a recorded iteration reach down to at each access, without chunks.
 ///
 ///     lease_usage leased;
 ///     if (leased.read(record, device, frame)) use(leased.frames_below_leases(access));
 ///
-/// Cost: O(entries x live leases) for each record, O(log entries) for a question.
+/// Cost: O(entries x live leases) for each record, O(log entries) for a query.
 class lease_usage {
  public:
   /// @param frame   bytes of a frame   @return   all leases fit into `device` bytes
@@ -56,7 +57,7 @@ class lease_usage {
   }
 
   [[nodiscard]] std::uint32_t accesses() const noexcept { return static_cast<std::uint32_t>(leased_frames_.size()); }
-  /// Of the device.
+  /// The frames of the device.
   [[nodiscard]] std::uint32_t frames() const noexcept { return frames_; }
   /// Frames from the bottom of the arena that no lease touches at this access.
   [[nodiscard]] std::uint32_t frames_below_leases(std::uint32_t now) const noexcept
@@ -100,8 +101,7 @@ class lease_usage {
 
 }  // namespace transfer
 
-/// Knows which frames are taken at which accesses of an iteration that repeats, and finds a run of frames that is
-/// free for a while.
+/// The taken frames at each access of a repeating iteration; finds a run of frames that is free for a span of accesses.
 ///
 ///     frame_calendar calendar;
 ///     calendar.reset(100, frames);
@@ -268,7 +268,7 @@ class stay_frames {
     return places_;
   }
 
-  /// `choose` dropped gaps.
+  /// `choose` has dropped gaps.
   [[nodiscard]] bool is_cut() const noexcept { return is_cut_; }
 
   /// The early loads whose frames are free before their stays. @pre `choose` gave places
@@ -506,12 +506,12 @@ inline void sort_by_readiness(std::span<early_load> loads) noexcept
 ///     answer.early = early.choose(uses, retained, leased, {sizes, device_bytes, answer.lease_limits});
 ///
 /// Chunks are chosen in the order of their first uses. The choice ends at the first chunk for which there is no room
-/// beside all chunks that are used or stay. A chosen chunk counts as if it stayed after its first use: otherwise it
-/// would take the room of the next loads.
-/// The links then have work while the last updates are made, and the first uses of an iteration do not wait for their
-/// loads one after the other. The bytes moved are the same: each chosen chunk would be loaded for that use anyway.
-/// A chunk that the last access uses is not chosen. Buys: without it `transfer.step_over_reachable_worst` is 1.051 or
-/// more instead of 1.038, and its bound is 1.05. Cost: O(uses + chunks log chunks + accesses).
+/// in addition to all chunks that are used or stay. A chosen chunk counts as if it stayed after its first use:
+/// otherwise it would take the room of the next loads. The links then have work while the last updates run, and the
+/// first uses of an iteration do not wait for their loads one after the other. The bytes moved are the same: each
+/// chosen chunk would be loaded for that use anyway. A chunk that the last access uses is not chosen. Buys: without it
+/// `transfer.step_over_reachable_worst` is 1.051 or more instead of 1.038, and its bound is 1.05. Cost: O(uses + chunks
+/// log chunks + accesses).
 class early_loads {
  public:
   /// @param retained   as in link_stays   @return   valid until the next call
@@ -581,8 +581,8 @@ class early_loads {
   sequence<std::uint8_t> seen_;
 };
 
-/// The early loads of a stored plan, which does not name them: the chunks that the plan wants at the start of
-/// an iteration and does not keep until then. Cost: O(entries + chunks log chunks).
+/// The early loads of a stored plan, which does not contain them: the chunks that the plan has at the start of an
+/// iteration and does not keep until then. Cost: O(entries + chunks log chunks).
 [[nodiscard]] inline std::vector<early_load> early_loads_of(const access_record& record,
                                                             std::span<const std::uint32_t> chunk_of_slot,
                                                             const iteration_plan& plan, bytes device, bytes frame)

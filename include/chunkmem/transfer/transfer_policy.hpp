@@ -66,14 +66,15 @@ struct schedule_input {
 struct retention_request {
   const access_record& record;
   std::span<const std::uint32_t> chunk_of_slot;
-  std::span<const chunk> chunks;       ///< use their lengths; their places are those of one start among many
+  std::span<const chunk> chunks;       ///< for their lengths; their places are those of one start among many
   std::span<const std::uint8_t> live;  ///< by slot: 1 where the slot holds bytes
   bytes frame{};
   bytes device{};  ///< for chunks and leases
   bytes host{};
-  bool finds_places = true;  ///< the plan may say in which frames each chunk lies; false: it leaves `places` empty
-  bool delays_loads = true;  ///< of plans for as many bytes, one with later loads; false: another one, if there is one
-  bool again = false;        ///< the record, the chunks and the capacities are those of the request before
+  bool finds_places = true;  ///< the plan may have the frames of each chunk; false: it leaves `places` empty
+  bool delays_loads =
+      true;  ///< among plans that move the same bytes, one with later loads; false: another one, if there is one
+  bool again = false;  ///< the record, the chunks and the capacities are those of the request before
 };
 
 }  // namespace transfer
@@ -100,7 +101,7 @@ concept transfer_policy =
 /// once.
 ///
 /// Laws: `retain` gives a plan whose vectors are empty where it has none. The same record, lengths and capacities give
-/// the same answer. A plan that asks for too much is carried out as far as it fits.
+/// the same plan. A plan that needs too much is carried out as far as it fits.
 template <class Transfer>
 concept retaining_transfer =
     transfer_policy<Transfer> && requires(Transfer policy, const transfer::retention_request& input) {

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-// lookahead, which is the default, and no_prefetch; any_transfer is one policy out of a list.
+// lookahead, which is the default, and no_prefetch; any_transfer is chosen at run time.
 
 namespace chunkmem::inline v0 {
 
@@ -29,9 +29,9 @@ namespace transfer {
 /// A write-back moves forward in the same way, to the first use that reads what was written last.
 ///
 /// Victims and frames stay those of demand paging, so `lookahead` never moves more bytes. Where demand paging ends each
-/// iteration in another place, an engine soon gives up at most one chunk of that for a plan that ends where it began.
-/// Poor where the host is nearly full: decisions then depend on each other and stay in place.
-/// Cost: O(accesses + moves) for each plan; nothing while a plan is followed.
+/// iteration in another residency, an engine soon accepts at most one more copied chunk for a plan that ends where it
+/// began. Poor where the host is nearly full: decisions then depend on each other and stay in place. Cost: O(accesses +
+/// moves) for each plan; nothing while a plan is followed.
 class lookahead {
  public:
   using policy_kind = transfer_kind;
@@ -112,7 +112,7 @@ class lookahead {
   {
     if (wanted.kind == move_kind::claim || wanted.kind == move_kind::lease) return wanted.access_index;
     std::uint32_t start = wanted.access_index > window ? wanted.access_index - window : 0;
-    // behind the first read the chunk may have pins again: then it is copied when the last one is gone
+    // after the first read the chunk may have pins again: then it is copied after the last one ends
     const std::uint32_t final_from = chunk_final_[wanted.chunk].from;
     start = wanted.kind == move_kind::write_back && final_from >= start ? final_from
                                                                         : std::max(start, chunk_ready_[wanted.chunk]);
@@ -127,7 +127,7 @@ class lookahead {
     for (std::uint64_t frame = gone.place; frame < gone.place + gone.frames; ++frame) frame_ready_[frame] = from;
   }
 
-  /// Within an access, claims and leases come last: a copy that fails before them has then spoilt nothing.
+  /// Within an access, claims and leases come last, so that a failed copy before them destroys no bytes.
   static constexpr std::uint32_t after_copies = std::uint32_t{1} << 31;
 
   std::vector<std::uint32_t> chunk_ready_;  // from when a chunk may move: after its last use or move
@@ -159,15 +159,15 @@ struct no_prefetch {
 
 static_assert(transfer_policy<no_prefetch>);
 
-/// One transfer policy out of a list, chosen when the program runs.
+/// One transfer policy out of a list, chosen at run time.
 ///
 ///     using choice = transfer::any_transfer<transfer::lookahead, transfer::no_prefetch>;
 ///     manager<Backend, choice> m{memory, {}, choice{"no_prefetch"}};
 ///
-/// The type of the manager says whether iterations are planned. A list with a policy that plans is therefore always
+/// The type of the manager decides whether iterations are planned. So a list with a policy that plans is always
 /// planned. A chosen policy that plans nothing then plans demand paging: each move at the access that needs it. This
-/// moves the same bytes as demand paging and hides none of them. It costs a replay wherever an iteration starts from
-/// another place. Good and poor: see policy_choice.
+/// moves the same bytes as demand paging and hides none of them. It costs a replay for each new start of an iteration.
+/// Good and poor: see policy_choice.
 template <transfer_policy... Policies>
 class any_transfer : public policy_choice<Policies...> {
  public:

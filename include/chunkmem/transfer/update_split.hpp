@@ -19,7 +19,7 @@ namespace transfer {
 ///                                            .to_device_bytes_per_second = 25e9,
 ///                                            .to_host_bytes_per_second = 25e9});
 struct update_rates {
-  double host_updates_per_second = 0;    ///< [parameters/s], while nothing else uses the memory of the host
+  double host_updates_per_second = 0;    ///< [parameters/s], without other use of the host's memory
   double device_updates_per_second = 0;  ///< [parameters/s], with their states on the device
   double to_device_bytes_per_second = 0;
   double to_host_bytes_per_second = 0;
@@ -131,7 +131,7 @@ class update_bound {
                                each.value_bytes, each.host_update_bytes}) {
       if (!(value >= 0 && value <= std::numeric_limits<double>::max()))
         throw config_error{
-            "update rates or bytes with a number that is negative or no number (leave out what is not there: 0)"};
+            "update rates or bytes with a number that is negative or no number (give 0 for a missing part)"};
     }
   }
 

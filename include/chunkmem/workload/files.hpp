@@ -18,7 +18,7 @@ namespace workload {
 
 namespace detail {
 
-/// A number and where it comes from: {"value": 8, "source": "..."}.
+/// A number and its source: {"value": 8, "source": "..."}.
 class sourced_fields {
  public:
   explicit sourced_fields(json_fields& fields) : fields_{fields} {}
@@ -95,7 +95,7 @@ namespace detail {
   const std::string found = fields.text("style");
   for (std::size_t style = 0; style < transformer_style_count; ++style)
     if (name_of(static_cast<transformer_style>(style)) == found) return static_cast<transformer_style>(style);
-  fields.refuse("style", "is no style that is known", "write gpt, bert, opt or llama");
+  fields.refuse("style", "is no known style", "write gpt, bert, opt or llama");
 }
 
 [[nodiscard]] inline transformer_file transformer_of(json_fields fields)
@@ -132,7 +132,7 @@ namespace detail {
 
 }  // namespace detail
 
-/// A transformer from JSON text: one object with a name, a source, and each member of transformer_shape. Those from
+/// A transformer from JSON text: one object with a name, a source, and each member of transformer_shape. Members from
 /// `head_width` on may be left out.
 /// @param file   a name for messages
 /// @throws format_error   one sentence with the file and the key that is wrong

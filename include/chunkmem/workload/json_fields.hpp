@@ -49,7 +49,7 @@ struct json_field {
   bool is_taken = false;
 };
 
-/// Words of a file as one line that fits into a message.
+/// Text of a file as one line that fits into a message.
 [[nodiscard]] inline std::string printable(std::string_view words, std::size_t longest)
 {
   std::string line;
@@ -57,7 +57,7 @@ struct json_field {
   return words.size() > longest ? line + "..." : line;
 }
 
-/// The end of a path says more than its begin.
+/// The end of a path, which tells more than its begin.
 [[nodiscard]] inline std::string short_path(std::string_view file)
 {
   constexpr std::size_t longest = 160;
@@ -78,7 +78,8 @@ struct json_field {
                                   << printable(key, 160) << "\" " << why << " (" << advice << ")"};
 }
 
-/// Takes the events of the parser, in the order of the file. An event that no file of ours has ends the reading.
+/// Receives the events of the parser, in the order of the file. An event outside of these files' format ends the
+/// reading.
 class json_events {
  public:
   json_events(std::string_view file, const json_limits& limits, std::vector<json_field>& fields)
@@ -110,7 +111,7 @@ class json_events {
   {
     is_empty_ = false;
     path_ = prefix_ + printable(name, limits_.key_length);
-    if (name.size() > limits_.key_length) refuse("is longer than any key should be", "remove it");
+    if (name.size() > limits_.key_length) refuse("is longer than a key may be", "remove it");
     if (name.empty() || name.find('.') != name.npos) refuse("is no name", "remove it");
     for (const std::string& it : names_)
       if (it == path_) refuse("is there twice", "remove one");
@@ -166,15 +167,15 @@ class json_events {
   template <class Binary>
   bool binary(Binary&)
   {
-    refuse("is something binary", "give it a value");
+    refuse("is binary", "give it a value");
   }
   template <class Error>
   bool parse_error(std::size_t, const std::string&, const Error& error)
   {
     constexpr int number_overflow = 406;
-    if (error.id == number_overflow) refuse("has a number that no computer takes", "write a smaller one");
+    if (error.id == number_overflow) refuse("has a number that is too large", "write a smaller one");
     if (path_.empty()) refuse_file(file_, "it is no JSON", "write one object in braces");
-    refuse("is the last one before what is no JSON, such as NaN, a comment or a missing comma", "correct it");
+    refuse("is the last one before a part that is no JSON, such as NaN, a comment or a missing comma", "correct it");
   }
 
  private:
@@ -188,7 +189,7 @@ class json_events {
   {
     refuse_key(file_, element_path(), why, advice);
   }
-  /// Of the element that comes next, where lists are open.
+  /// The path of the next element, where lists are open.
   [[nodiscard]] std::string element_path() const
   {
     std::string path = path_;
@@ -220,8 +221,8 @@ class json_events {
 
 }  // namespace detail
 
-/// The fields of a small JSON file that is one object, objects in it included. Ask for each field once, by its path. A
-/// field that nobody asked for is an error. Paths have dots: "host_bytes.value".
+/// The fields of a small JSON file that is one object, objects in it included. Read each field once, by its path. An
+/// unread field is an error. Paths have dots: "host_bytes.value".
 ///
 /// Every mistake is a format_error of one sentence, with the file and the key. Nothing beyond the limits is allocated.
 /// Cost: O(characters), and O(fields) for each field.
@@ -230,7 +231,7 @@ class json_events {
 ///
 ///     auto fields = json_fields::of_file("machine.json");
 ///     const double flops = fields.number("device_flops_per_second.value");
-///     fields.finish();                 // refuses fields that nobody asked for
+///     fields.finish();                 // refuses fields that were not read
 class json_fields {
  public:
   /// @param file   a name for messages
@@ -238,7 +239,7 @@ class json_fields {
   json_fields(std::string_view text, std::string_view file, const json_limits& limits = {}) : file_{file}
   {
     if (text.size() > limits.file.count())
-      detail::refuse_file(file_, "it is longer than such files are", "remove what is not needed");
+      detail::refuse_file(file_, "it is longer than such files may be", "remove the unneeded parts");
     const std::size_t start = text.find_first_not_of(" \t\r\n");
     if (start == text.npos) detail::refuse_file(file_, "it is empty", "write one object in braces");
     if (text[start] != '{')
@@ -259,7 +260,7 @@ class json_fields {
     if (in) in.read(text.data(), static_cast<std::streamsize>(text.size()));
     if (!in.is_open() || in.bad())
       throw io_error{error_text{} << "chunkmem: " << detail::short_path(path)
-                                  << " cannot be read (look whether it is there, and a file)",
+                                  << " cannot be read (check that it exists and is a file)",
                      io_fault{errno, 0}};
     text.resize(static_cast<std::size_t>(in.gcount()));
     return json_fields{text, path, limits};
@@ -365,11 +366,11 @@ class json_fields {
     });
     return rows;
   }
-  /// @throws format_error   there is a field that nobody asked for
+  /// @throws format_error   a field was not read
   void finish() const
   {
     for (const detail::json_field& field : fields_)
-      if (!field.is_taken) refuse(field.path, "is not known", "remove it, or look for a slip");
+      if (!field.is_taken) refuse(field.path, "is not known", "remove it, or check its spelling");
   }
   /// Refuses the meaning of a field. @throws format_error   always
   [[noreturn]] void refuse(std::string_view key, std::string_view why, std::string_view advice) const

@@ -13,7 +13,7 @@ namespace chunkmem::inline v0 {
 
 namespace workload {
 
-/// How many of so many rows a ratio keeps: the nearest number, and one at least. Trainers and planners count by it.
+/// The number of rows that a ratio keeps: the nearest number, at least 1. Trainers and planners use it.
 ///
 ///     const std::uint64_t kept = kept_rows(batch * context, 0.3);
 /// @pre ratio is in (0, 1]
@@ -24,15 +24,15 @@ namespace workload {
 }
 
 /// By input of the products of a layer: the ratio of the rows that are kept for the gradient of the weight, in all
-/// layers alike. 1: all rows are, and nothing is sampled. A setting of a training: no planner changes it, so no
-/// capacity changes a bit.
+/// layers alike. 1: all rows are kept, without sampling. A setting of a training: no planner changes it, so no capacity
+/// changes a bit.
 ///
 ///     const training_setup setup{.micro_batch = 4, .sampled = {.projection = 0.3, .mlp_down = 0.3}};
 struct layer_sampling {
-  double qkv = 1;         ///< what queries, keys and values are made of
+  double qkv = 1;         ///< the input of queries, keys and values
   double projection = 1;  ///< results of the heads
-  double mlp_up = 1;      ///< what the first product of the MLP reads, and its gate
-  double mlp_down = 1;    ///< what the last product of the MLP reads
+  double mlp_up = 1;      ///< the input of the first product of the MLP, and of its gate
+  double mlp_down = 1;    ///< the input of the last product of the MLP
 
   [[nodiscard]] constexpr bool operator==(const layer_sampling&) const noexcept = default;
 

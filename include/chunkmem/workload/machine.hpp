@@ -13,7 +13,7 @@ namespace chunkmem::inline v0 {
 
 namespace workload {
 
-/// The member of a machine that cannot be, if there is one.
+/// The invalid member of a machine, if there is one.
 ///
 ///     const machine_problem wrong = whole.problem();
 ///     if (!wrong.member.empty()) std::cerr << wrong.member << ' ' << wrong.why << '\n';
@@ -22,7 +22,7 @@ struct machine_problem {
   std::string_view why;
 };
 
-/// How fast the parts of a machine are. A link's rate is that of one device while every device of its node copies.
+/// The rates of the parts of a machine. A link's rate is that of one device while every device of its node copies.
 ///
 ///     whole.rates.to_device_bytes_per_second = 25e9;
 struct machine_rates {
@@ -32,8 +32,8 @@ struct machine_rates {
   double peer_bytes_per_second = 0;         ///< one device to others of its node, one direction; 0: it has no other
   double network_bytes_per_second = 0;      ///< one device to another node, one direction; 0: there is no other
   double host_memory_bytes_per_second = 0;  ///< of a node, all sockets together, reads and writes
-  double host_updates_per_second = 0;    ///< parameters that a node's host updates while nothing else uses its memory
-  double device_updates_per_second = 0;  ///< parameters that one device updates, their states lying there
+  double host_updates_per_second = 0;       ///< parameters that a node's host updates without other use of its memory
+  double device_updates_per_second = 0;     ///< parameters that one device updates, with their states on the device
 
   [[nodiscard]] constexpr bool operator==(const machine_rates&) const noexcept = default;
 };
@@ -57,7 +57,7 @@ inline constexpr named_rate named_rates[] = {
 
 }  // namespace detail
 
-/// Nodes of equal devices, as a planner sees them: capacities and rates.
+/// Nodes of equal devices, for a planner: capacities and rates.
 ///
 /// Capacities are the bytes that a program finds on the machine. The planner subtracts the bytes of a context, a
 /// process or a framework.
@@ -84,7 +84,7 @@ struct machine {
   /// All memory of all nodes. @throws size_overflow
   [[nodiscard]] constexpr bytes memory() const { return (device_bytes * devices + host_bytes) * nodes; }
 
-  /// The first thing that cannot be.
+  /// The first invalid member.
   [[nodiscard]] constexpr machine_problem problem() const noexcept
   {
     if (name.empty()) return {"name", "is empty"};
@@ -101,7 +101,7 @@ struct machine {
                                                                                   : true;
       if (!(value >= 0) || value > std::numeric_limits<double>::max()) return {it.name, "is negative or no number"};
       if (is_there && value == 0) return {it.name, "is 0"};
-      if (!is_there && value != 0) return {it.name, "is not 0, and there is nothing it could lead to"};
+      if (!is_there && value != 0) return {it.name, "is not 0, and leads to no other device or node"};
     }
     return {};
   }
@@ -121,14 +121,14 @@ struct machine {
 ///
 ///     const rank_share share = share_of_rank(whole);
 ///
-/// All ranks do the same at the same time, so one rank is simulated for a whole machine. It has gathered bytes in full
-/// size, and owns one part in `ranks`.
+/// All ranks do the same at the same time, so one rank is simulated for a whole machine. Its gathered bytes have full
+/// size, and it owns one part in `ranks`.
 struct rank_share {
   std::uint64_t ranks = 1;    ///< of the whole machine
   std::uint32_t of_node = 1;  ///< ranks that share a node
   bytes device_bytes;
   bytes host_bytes;     ///< an equal part of the node's, rounded down
-  machine_rates rates;  ///< of this rank: rates of the host are divided, rates of devices and links are as they are
+  machine_rates rates;  ///< of this rank: rates of the host are divided, rates of devices and links are not
 
   /// An exbibyte: the most that a rank may have of each memory.
   static constexpr bytes most_bytes{std::uint64_t{1} << 60};
@@ -136,13 +136,13 @@ struct rank_share {
   [[nodiscard]] constexpr bool operator==(const rank_share&) const noexcept = default;
 
   /// For shares that share_of_rank did not make. @throws config_error   there is no rank or more than
-  ///   machine::most_ranks, more memory than most_bytes, or a rate cannot be
+  /// machine::most_ranks, more memory than most_bytes, or an invalid rate
   constexpr void check() const
   {
     const auto is_rate = [](double it) { return it > 0 && it <= std::numeric_limits<double>::max(); };
     if (ranks == 0 || of_node == 0) throw config_error{"a share of a machine without ranks (use share_of_rank)"};
-    if (ranks > machine::most_ranks) throw config_error{"ranks is above 2^20 (ask for fewer ranks)"};
-    if (device_bytes > most_bytes) throw config_error{"device_bytes is above 2^60 (give what one device has)"};
+    if (ranks > machine::most_ranks) throw config_error{"ranks is above 2^20 (give fewer ranks)"};
+    if (device_bytes > most_bytes) throw config_error{"device_bytes is above 2^60 (give the bytes of one device)"};
     if (host_bytes > most_bytes) throw config_error{"host_bytes is above 2^60 (give a rank's part of its host)"};
     for (const double it :
          {rates.device_flops_per_second, rates.to_device_bytes_per_second, rates.to_host_bytes_per_second,
@@ -153,7 +153,7 @@ struct rank_share {
   }
 };
 
-/// @throws config_error   the machine cannot be
+/// @throws config_error   the machine is invalid
 [[nodiscard]] constexpr rank_share share_of_rank(const machine& whole)
 {
   whole.check();

@@ -11,7 +11,7 @@ namespace chunkmem::inline v0 {
 
 namespace workload {
 
-/// A shape that others published numbers for.
+/// A shape with published figures.
 ///
 ///     for (const named_transformer& it : named_transformers) std::cout << it.family << ' ' << it.name << '\n';
 struct named_transformer {
@@ -47,7 +47,7 @@ namespace detail {
 
 }  // namespace detail
 
-/// The models that chunk-based engines and their neighbours report, as their examples configure them.
+/// The models of publications on chunk-based engines, as configured in their examples.
 ///
 /// PatrickStar: Fang et al. 2022 (arXiv 2108.05818), examples of its release 0.4. Gemini: ColossalAI's GPT and LLaMA
 /// examples of 2023. Elixir: Huang et al. 2022 (arXiv 2212.05339), its benchmarks, whose OPT are those of Zhang et al.

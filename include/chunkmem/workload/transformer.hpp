@@ -15,7 +15,7 @@ namespace chunkmem::inline v0 {
 
 namespace workload {
 
-/// How a layer is built.
+/// The structure of a layer.
 enum class transformer_style : std::uint8_t {
   gpt,    ///< one matrix for queries, keys and values; biases; norms with gain and bias; MLP of two matrices
   bert,   ///< as gpt, with types of tokens and a norm after the embedding, and none after the last layer
@@ -31,7 +31,7 @@ inline constexpr std::size_t transformer_style_count = 4;
   return names[static_cast<std::size_t>(style)];
 }
 
-/// The member of a shape that cannot be, if there is one.
+/// The invalid member of a shape, if there is one.
 ///
 ///     const shape_problem wrong = shape.problem();
 ///     if (!wrong.member.empty()) std::cerr << wrong.member << ' ' << wrong.why;
@@ -53,13 +53,13 @@ struct transformer_shape {
   std::uint64_t vocabulary = 0;
   std::uint64_t embedding = 0;   ///< width of the tables of tokens; where it is not `hidden`, two matrices project
   std::uint64_t positions = 0;   ///< rows of the table of positions; 0: they are not learned
-  std::uint64_t sequence = 0;    ///< tokens that a row of a batch has
+  std::uint64_t sequence = 0;    ///< tokens of a row of a batch
   bool ties_embedding = true;    ///< logits use the table of tokens
   std::uint64_t head_width = 0;  ///< of one head; 0: hidden / heads
   bool has_qkv_biases = false;   ///< where the style has none: of queries, keys and values alone (Qwen2)
   bool norms_heads = false;      ///< queries and keys have a norm with a gain for each number of a head (Qwen3)
-  std::uint64_t experts = 0;     ///< MLPs of a layer, of width `ffn` each, behind a router; 0: one without a router
-  std::uint64_t experts_for_token = 0;  ///< that a token goes through
+  std::uint64_t experts = 0;     ///< MLPs of a layer, of width `ffn` each, after a router; 0: one without a router
+  std::uint64_t experts_for_token = 0;  ///< experts of one token
 
   static constexpr std::uint64_t most_layers = 65'536;
   static constexpr std::uint64_t most_experts = 65'536;
@@ -67,16 +67,16 @@ struct transformer_shape {
 
   [[nodiscard]] constexpr bool operator==(const transformer_shape&) const noexcept = default;
 
-  /// Of queries, keys or values in one head.
+  /// The width of queries, keys or values in one head.
   [[nodiscard]] constexpr std::uint64_t width_of_head() const noexcept
   {
     return head_width == 0 ? hidden / heads : head_width;
   }
-  /// Of queries, and of the results of all heads.
+  /// The width of queries, and of the results of all heads.
   [[nodiscard]] constexpr std::uint64_t query_width() const noexcept { return width_of_head() * heads; }
-  /// Of keys, or of values.
+  /// The width of keys, or of values.
   [[nodiscard]] constexpr std::uint64_t kv_width() const noexcept { return width_of_head() * kv_heads; }
-  /// MLPs that a token goes through.
+  /// MLPs of one token.
   [[nodiscard]] constexpr std::uint64_t mlps_for_token() const noexcept { return experts == 0 ? 1 : experts_for_token; }
   [[nodiscard]] constexpr bool has_biases() const noexcept { return style != transformer_style::llama; }
   [[nodiscard]] constexpr bool has_gate() const noexcept { return style == transformer_style::llama; }
@@ -92,7 +92,7 @@ struct transformer_shape {
     return style != transformer_style::bert && !(style == transformer_style::opt && projects_embedding());
   }
 
-  /// The first thing that cannot be.
+  /// The first invalid member.
   [[nodiscard]] constexpr shape_problem problem() const noexcept
   {
     if (layers == 0) return {"layers", "is 0"};
@@ -127,8 +127,8 @@ struct transformer_shape {
   }
 };
 
-/// Calls `visit` with each number of a shape, for fingerprints. Members behind `ties_embedding` are left out where none
-/// of them is set: fingerprints of older files hold.
+/// Calls `visit` with each number of a shape, for fingerprints. Members after `ties_embedding` are left out where none
+/// of them is set, so that fingerprints of older files stay valid.
 template <class Visit>
 constexpr void for_numbers(const transformer_shape& s, Visit&& visit)
 {
@@ -168,7 +168,7 @@ inline constexpr std::size_t transformer_operator_count = 12;
   return names[static_cast<std::size_t>(which)];
 }
 
-/// Whether it is there once for each layer.
+/// The operator exists once in each layer.
 [[nodiscard]] constexpr bool is_in_layer(transformer_operator which) noexcept
 {
   return which >= transformer_operator::attention_norm && which <= transformer_operator::mlp_down;
@@ -191,7 +191,7 @@ struct transformer_tensor {
 
 namespace detail {
 
-/// Says one tensor after the other, in the order in which the published models construct them.
+/// Visits the tensors in the order in which the published models construct them.
 template <class Visit>
 class transformer_walk {
  public:

@@ -13,7 +13,7 @@ namespace chunkmem::inline v0 {
 
 namespace workload {
 
-/// How a micro-batch is trained, in 16 bits.
+/// The training of a micro-batch, in 16 bits.
 ///
 ///     const transformer_costs costs{shape, {.micro_batch = 4, .fuses_attention = true}};
 struct training_setup {
@@ -21,7 +21,7 @@ struct training_setup {
   bool recomputes_layers = true;  ///< a layer keeps its input alone, and runs forward again before its backward pass
   bool fuses_attention = false;   ///< scores are never stored (Dao et al. 2022, arXiv 2205.14135)
   bool has_dropout = true;        ///< where the style has one
-  bool has_logits = true;         ///< over the vocabulary; false: a classifier, whose head is not worth counting
+  bool has_logits = true;         ///< over the vocabulary; false: a classifier, whose head is not counted
   layer_sampling sampled{};       ///< inputs of which some rows are kept
 };
 
@@ -31,8 +31,8 @@ struct training_setup {
 struct operator_cost {
   std::uint64_t forward_flops = 0;     ///< [FLOP], two for each multiplication of a matrix product
   std::uint64_t backward_flops = 0;    ///< of both gradients
-  std::uint64_t recomputed_flops = 0;  ///< forward work that is done again on the way back
-  bytes kept;                          ///< bytes of the forward pass that its backward pass needs, gradients aside
+  std::uint64_t recomputed_flops = 0;  ///< forward work that is recomputed in the backward pass
+  bytes kept;                          ///< bytes of the forward pass that its backward pass needs, without gradients
   bytes working;                       ///< most that one of its passes holds in addition: its output, or gradients
 
   [[nodiscard]] constexpr bool operator==(const operator_cost&) const noexcept = default;
@@ -52,13 +52,13 @@ struct operator_cost {
 /// for each, in place of all of them; and of the weight's product their share. On its way back the operator has a lease
 /// of kept rows x outputs in single precision. Norms and scales are passes over the input and over the gradient of the
 /// output: two FLOP for a number, and one for a number that is scaled. They are bound by memory, and take longer than
-/// these FLOP say. An input that is also kept for another reason, as that of a norm, stays.
+/// these FLOP suggest. An input that is also kept for another reason, as that of a norm, stays.
 ///
 /// Use:
 ///
 ///     const transformer_costs costs{shape_of("PatrickStar", "GPT2_1B"), {.micro_batch = 4}};
 ///     ... costs.peak()           // most activations at once
-///     ... costs.step_flops()     // work that is done again included
+///     ... costs.step_flops()     // with recomputed work
 class transformer_costs {
  public:
   /// @throws config_error    no such shape, no rows, a ratio of sampled inputs that is not in (0, 1], or sampled inputs
@@ -69,7 +69,7 @@ class transformer_costs {
   {
     shape.check();
     setup.sampled.check();
-    if (setup.micro_batch == 0) throw config_error{"a micro-batch has 0 rows (give it one at least)"};
+    if (setup.micro_batch == 0) throw config_error{"a micro-batch has 0 rows (give at least one)"};
     tokens_ = checked{setup.micro_batch} * shape.sequence;
     has_dropout_ = setup.has_dropout && shape.style != transformer_style::llama;
     fill_ends(shape);
@@ -98,8 +98,8 @@ class transformer_costs {
   {
     return passes_[static_cast<std::size_t>(which)];
   }
-  /// The most that an operator works with beside the gradient of the stream: on its way back, and where its layer runs
-  /// forward `again`, which makes no output of the layer.
+  /// The most working bytes of an operator in addition to the gradient of the stream: in its backward pass, and where
+  /// its layer runs forward `again`, which makes no output of the layer.
   [[nodiscard]] constexpr bytes beside_stream(transformer_operator which, bool again) const noexcept
   {
     const auto index = static_cast<std::size_t>(which);
@@ -108,7 +108,7 @@ class transformer_costs {
   }
   /// A layer's operators together; `working` is the largest of theirs.
   [[nodiscard]] constexpr const operator_cost& layer() const noexcept { return layer_; }
-  /// All operators of all layers; `kept` as if nothing were computed again, `working` the largest.
+  /// All operators of all layers; `kept` without recomputation, `working` the largest.
   [[nodiscard]] constexpr const operator_cost& model() const noexcept { return model_; }
 
   /// The input of a layer, with which its second forward pass starts.
@@ -127,12 +127,12 @@ class transformer_costs {
   /// Bytes are held until the backward pass of their operator is over; the gradient of the stream between layers is one
   /// tensor.
   [[nodiscard]] constexpr bytes peak() const noexcept { return peak_; }
-  /// FLOP of a step, work that is done again included. @throws size_overflow
+  /// FLOP of a step, with recomputed work. @throws size_overflow
   [[nodiscard]] constexpr std::uint64_t step_flops(std::uint64_t micro_batches = 1) const
   {
     return ((checked{model_.forward_flops} + model_.backward_flops + model_.recomputed_flops) * micro_batches).value();
   }
-  /// FLOP of a step that an unlimited memory needs. Utilisation is measured by them. @throws size_overflow
+  /// FLOP of a step with unlimited memory, the base of utilisation. @throws size_overflow
   [[nodiscard]] constexpr std::uint64_t model_flops(std::uint64_t micro_batches = 1) const
   {
     return ((checked{model_.forward_flops} + model_.backward_flops) * micro_batches).value();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// remedy: a policy of this manager needs settings: give a value of it to the constructor
+// remedy: a policy of this manager needs settings: pass a value of this policy to the constructor
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
 
