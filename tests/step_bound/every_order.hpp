@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <functional>
 #include <queue>
-#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
