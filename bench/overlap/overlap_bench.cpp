@@ -9,15 +9,10 @@
 // step computes, with the bytes that the run without prefetching copies.
 //
 // The bound uses no measurement of a run with copies. It begins with the time of a step that has everything on the
-// device, with the same kind of updates. Some bytes have to cross a link inside a part of the step, their window. Where
-// they take longer than the window, the step takes the difference longer:
-// - Updates on the device need every weight, gradient and state there, 16 B a parameter, between the last gradient and
-//   the last update. At the last gradient the device holds as many of these bytes as it has room for. Late updates end
-//   with the first forward pass.
-// - Updates on the host send the gradients down, 4 B a parameter, between the begin of the last backward pass and the
-//   last update. The weights come up, 4 B, between the last gradient and the end of the first forward pass.
-// Other loads and write-backs of the passes are not counted. The rows of one place and capacity are judged by the kind
-// of updates whose planned step takes least.
+// device, with the same kind of updates, and adds the time of `overlap::least_step` for the bytes that have to cross a
+// link in backward passes and for the updates. All of these bytes lie in chunks, so the device holds no more of them
+// than its whole frames have room for. The rows of one place and capacity are judged by the kind of updates whose
+// planned step takes least.
 //
 // Time is the processor time of the calling thread and its waits for deadlines: other programs that take the processor
 // do not count. The remaining noise comes from cache and memory bandwidth that others use. It makes the medians of runs
@@ -26,6 +21,7 @@
 // turns, step by step, and the clock of each stands still while another one runs.
 #include "../transfer/planning_figures.hpp"
 #include "model.hpp"
+#include "overlap_bound.hpp"
 #include "text.hpp"
 #include "trainer.hpp"
 
@@ -45,6 +41,8 @@
 namespace {
 
 namespace cm = chunkmem;
+using overlap::moment;
+using overlap::place;
 using any_transfer =
     cm::transfer::any_transfer<cm::transfer::lookahead, cm::transfer::no_prefetch, cm::transfer::planned>;
 using manager_type = cm::manager<support::throttled_arena, any_transfer, cm::placement::update_share>;
@@ -65,16 +63,9 @@ struct setup {
   cm::bytes chunk = cm::align_up(cm::bytes{model_size.largest_tensor_bytes()}, cm::bytes{4096});
 };
 
-enum class place { device, host };
-enum class moment { at_once, late };
-
 /// Seconds of a step and of its parts.
-struct step_seconds {
-  double whole = 0;
-  double forward = 0;   ///< the first forward pass, with the late updates of the step before
-  double backward = 0;  ///< the last backward pass
-  double update = 0;    ///< from the last gradient to the end
-  double waited = 0;    ///< of the whole, for copies
+struct step_times : overlap::step_seconds {
+  double waited = 0;  ///< of the whole, for copies
 };
 
 /// A training whose clock runs only while it takes a step.
@@ -122,10 +113,29 @@ class paced_training {
     begin_ = manager_.report();
   }
   /// Medians of the steps since `begin`, each part by itself.
-  [[nodiscard]] step_seconds median() const
+  [[nodiscard]] step_times median() const
   {
-    return {middle(&step_seconds::whole), middle(&step_seconds::forward), middle(&step_seconds::backward),
-            middle(&step_seconds::update), middle(&step_seconds::waited)};
+    return {{middle(&step_times::whole), middle(&step_times::forward), middle(&step_times::between),
+             middle(&step_times::backward), middle(&step_times::update)},
+            middle(&step_times::waited)};
+  }
+  /// The bytes that the bound needs. Backward passes read no bias and no position. The head reads the final
+  /// norm behind the forward pass, where its late update runs too, so the bytes of updates are those of the others.
+  [[nodiscard]] overlap::step_work work(place where, moment when) const
+  {
+    double read = 4.0 * static_cast<double>(net_.head_table.elements + net_.final_norm.elements);
+    for (const gpt::layer_weights& it : net_.layers)
+      for (const gpt::weight& each : {it.attention_norm, it.qkv, it.projection, it.mlp_norm, it.expand, it.contract})
+        read += 4.0 * static_cast<double>(each.elements);
+    for (const gpt::row_activations& row : net_.rows) {
+      read += 4.0 * static_cast<double>(manager_.info(row.output).extents.elements());
+      for (const gpt::saved_layer& saved : row.layers)
+        for (const auto& tensor : gpt::of_layer(saved))
+          read += 4.0 * static_cast<double>(manager_.info(tensor).extents.elements());
+    }
+    read += 4.0 * static_cast<double>(model_size.parameters());  // gradients
+    const double updated = static_cast<double>(model_size.parameters() - net_.final_norm.elements);
+    return {where, when, static_cast<int>(model_size.micro_batches), 4 * updated, 4 * updated, 8 * updated, read};
   }
   /// Bytes copied by a step since `begin`, on average.
   [[nodiscard]] double bytes_up() const { return per_step(moved().loaded); }
@@ -139,9 +149,11 @@ class paced_training {
     const support::throttled_arena& memory;
     std::uint64_t first_backward = 0;
     std::uint64_t last_backward = 0;
+    std::uint64_t between = 0;  ///< of all backward passes but the first and the last
 
     void pass(cm::pass kind, std::uint32_t micro_batch)
     {
+      if (kind == cm::pass::forward && micro_batch > 1) between += memory.now() - last_backward;
       inner.pass(kind, micro_batch);
       if (kind != cm::pass::backward) return;
       last_backward = memory.now();
@@ -163,13 +175,15 @@ class paced_training {
       trainer_.finish(number);
     const auto seconds = [](std::uint64_t from, std::uint64_t to) { return static_cast<double>(to - from) / 1e9; };
     const std::uint64_t now = memory_.now();
-    seconds_.push_back({seconds(begin, now), seconds(begin, passes.first_backward), seconds(passes.last_backward, turn),
-                        seconds(turn, now), seconds(waited, memory_.waited())});
+    seconds_.push_back({{seconds(begin, now), seconds(begin, passes.first_backward),
+                         seconds(0, passes.between) / static_cast<double>(model_size.micro_batches - 2),
+                         seconds(passes.last_backward, turn), seconds(turn, now)},
+                        seconds(waited, memory_.waited())});
   }
-  [[nodiscard]] double middle(double step_seconds::*part) const
+  [[nodiscard]] double middle(double step_times::*part) const
   {
     std::vector<double> sorted;
-    for (const step_seconds& each : seconds_) sorted.push_back(each.*part);
+    for (const step_times& each : seconds_) sorted.push_back(each.*part);
     std::ranges::sort(sorted);
     return sorted[sorted.size() / 2];
   }
@@ -186,26 +200,12 @@ class paced_training {
   cm::optimizer::late_updates<manager_type, cm::optimizer::adam, cm::optimizer::thread_pool> late_;
   bool is_late_;
   cm::report begin_;
-  std::vector<step_seconds> seconds_;
+  std::vector<step_times> seconds_;
   std::size_t number_ = 0;
   float loss_ = 0;
 };
 
-/// The least time of a step, from the times of one that has everything on the device.
-double bound_of(place where, moment when, const step_seconds& uncapped, cm::bytes device, double rate)
-{
-  const double parameters = static_cast<double>(model_size.parameters());
-  const auto with = [&](double window, double bytes) {
-    return std::max(uncapped.whole, uncapped.whole - window + std::max(0.0, bytes) / rate);
-  };
-  // late updates run inside the next forward pass
-  const double updates = when == moment::late ? uncapped.update + uncapped.forward : uncapped.update;
-  if (where == place::device) return with(updates, 16 * parameters - static_cast<double>(device.count()));
-  return std::max(with(uncapped.backward + updates, 4 * parameters),
-                  with(uncapped.update + uncapped.forward, 4 * parameters));
-}
-
-/// The result of one kind of updates at one capacity.
+/// What one kind of updates came to at one capacity.
 struct outcome {
   double seconds = std::numeric_limits<double>::infinity();  ///< of a planned step
   double over_bound = 0;
@@ -214,7 +214,7 @@ struct outcome {
 
 void print(const char* name, const paced_training& run, double bound)
 {
-  const step_seconds seconds = run.median();
+  const step_times seconds = run.median();
   std::printf(
       "  %-12s %7.0f tokens/s, %.3f of the bound's time; the processor %.3f s, waits %.3f s; %.2f MiB up, %.2f MiB "
       "down\n",
@@ -248,14 +248,15 @@ outcome measure(setup& with, const cm::memory_requirement& need, place where, mo
   for (paced_training* it : runs) it->begin();
   in_turns(steps);
 
-  const step_seconds compute = uncapped.median();
-  const double bound = bound_of(where, when, compute, device, rate);
+  const step_times compute = uncapped.median();
+  const double frames = static_cast<double>(device.count() / with.chunk.count() * with.chunk.count());
+  const double bound = overlap::least_step(planned.work(where, when), compute, frames, rate);
   std::printf(
       "1/%llu, updates %s on the %s: device %.2f MiB, a step computes %.3f s, of that %.3f s from its last gradient "
-      "to its end and %.3f s in the first forward pass; links of %.1f MiB/s; bound %.3f s\n",
+      "to its end, %.3f s in the first forward pass and %.3f s in a backward pass; links of %.1f MiB/s; bound %.3f s\n",
       static_cast<unsigned long long>(part), when == moment::late ? "late" : "at once",
       where == place::device ? "device" : "host", static_cast<double>(device.count()) / 1048576, compute.whole,
-      compute.update, compute.forward, rate / 1048576, bound);
+      compute.update, compute.forward, compute.between, rate / 1048576, bound);
   print("no_prefetch", on_demand, bound);
   print("lookahead", ahead, bound);
   print("planned", planned, bound);
