@@ -81,7 +81,7 @@ class basic_manager {
   ///     pins.emplace_back(m.acquire(weight, access::read));  // of float
   ///     pins.emplace_back(m.acquire(table, access::read));   // of bf16
   using kept_pin = holder<engine_type, access_token>;
-  using place_type = typename Checks::part::place_type;  ///< where in the trainer a call stands; empty without checks
+  using place_type = typename engine_type::place_type;  ///< where in the trainer a call stands; empty without checks
   using state_tiers_type = state_tiers<Placement>;
 
   /// A manager without tensors. Nothing is allocated before the first access.
@@ -270,7 +270,7 @@ class basic_manager {
     if constexpr (!Checks::is_on)
       return begin(name, micro_batches);
     else
-      return guard_.within("iteration", from, [&] { return begin(name, micro_batches); });
+      return engine_.within("iteration", from, [&] { return begin(name, micro_batches); });
   }
   /// Begins an iteration with the name "train".
   ///
@@ -299,7 +299,7 @@ class basic_manager {
     static_assert(
         Transfer::plans,
         "chunkmem: a captured step follows a plan: name a transfer policy that plans, such as transfer::lookahead");
-    return guard_.within("capture", place_type{}, [&] {
+    return engine_.within("capture", place_type{}, [&] {
       builder_.expect_ready();
       expects(!rehearsing(), "a step cannot be captured in a rehearsal");
       return capture_step<Backend>(*link_, engine_.backend(), std::forward<Step>(step));
@@ -324,7 +324,9 @@ class basic_manager {
     if constexpr (!Checks::is_on)
       return {link_.get(), take_it};  // the hot path: nothing comes between
     else
-      return guard_.within("acquire", from, [&] { return pin_type<pinned_as<Element, Access>>{link_.get(), take_it}; });
+      return engine_.within("acquire", from, [&] {
+        return pin_type<pinned_as<Element, Access>>{link_.get(), take_it};
+      });
   }
   /// A pin on the device, ready for a stream: the host does not wait, and release orders after the stream's work.
   ///
@@ -338,7 +340,7 @@ class basic_manager {
     if constexpr (!Checks::is_on)
       return {link_.get(), take_for};
     else
-      return guard_.within("acquire", from, [&] {
+      return engine_.within("acquire", from, [&] {
         return pin_type<pinned_as<Element, Access>>{link_.get(), take_for};
       });
   }
@@ -351,7 +353,7 @@ class basic_manager {
   {
     using result = pin_type<pinned_as<Element, Access>>;
     if (place == memory_location::device) return acquire(wanted, mode, from);
-    return guard_.within("acquire", from, [&] {
+    return engine_.within("acquire", from, [&] {
       return result{link_.get(), [&] { return take_in(wanted, mode, place); }};
     });
   }
@@ -364,7 +366,7 @@ class basic_manager {
   [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor_handle wanted, list_id list, Access mode,
                                                              memory_location place, place_type from = place_type{})
   {
-    return guard_.within("acquire", from, [&] {
+    return engine_.within("acquire", from, [&] {
       expect_element<Element>(wanted, list);
       return list == value_list && writes(mode) ? acquire(tensor<Element>{wanted}, mode, place, from)
                                                 : acquire_in<pinned_as<Element, Access>>(wanted, list, mode, place);
@@ -377,7 +379,7 @@ class basic_manager {
   [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor_handle wanted, list_id list, Access mode,
                                                              agent stream, place_type from = place_type{})
   {
-    return guard_.within("acquire", from, [&] {
+    return engine_.within("acquire", from, [&] {
       check(stream);
       expect_element<Element>(wanted, list);
       return list == value_list && writes(mode)
@@ -394,7 +396,7 @@ class basic_manager {
                                                                         memory_location place,
                                                                         place_type from = place_type{})
   {
-    return guard_.within("acquire_bytes", from, [&] {
+    return engine_.within("acquire_bytes", from, [&] {
       return pin_type<pinned_as<std::uint8_t, Access>>{link_.get(), [&] { return take_in(wanted, mode, place); }};
     });
   }
@@ -408,7 +410,7 @@ class basic_manager {
                                                                         agent stream = agent::host,
                                                                         place_type from = place_type{})
   {
-    return guard_.within("acquire_bytes", from, [&] {
+    return engine_.within("acquire_bytes", from, [&] {
       return acquire_in<pinned_as<std::uint8_t, Access>>(wanted, list, mode, place, stream);
     });
   }
@@ -419,7 +421,7 @@ class basic_manager {
   [[nodiscard]] pin_type<pinned_as<std::uint8_t, Access>> acquire_bytes(tensor_handle wanted, list_id list, Access mode,
                                                                         agent stream, place_type from = place_type{})
   {
-    return guard_.within("acquire_bytes", from, [&] {
+    return engine_.within("acquire_bytes", from, [&] {
       check(stream);
       return acquire_in<pinned_as<std::uint8_t, Access>>(wanted, list, mode, memory_location::device, stream);
     });
@@ -431,7 +433,7 @@ class basic_manager {
   [[nodiscard]] pin_type<const std::uint8_t> acquire_beside(tensor_handle wanted, list_id list, memory_location place,
                                                             agent stream, place_type from = place_type{})
   {
-    return guard_.within("acquire_beside", from, [&] {
+    return engine_.within("acquire_beside", from, [&] {
       return pin_type<const std::uint8_t>{
           link_.get(), [&] { return engine_.acquire_beside(builder_.slot_in(wanted, list), place, stream); }};
     });
@@ -454,7 +456,7 @@ class basic_manager {
   [[nodiscard]] auto gradient(pin_type<Element>&& weight, gradient_start how = gradient_start::undefined,
                               place_type from = place_type{})
   {
-    return guard_.within("gradient", from, [&] {
+    return engine_.within("gradient", from, [&] {
       const access_token held = weight.details();
       expects(weight.is_of(link_.get()), "a gradient was requested with a pin of another manager");
       refuse_without_gradients();
@@ -474,7 +476,7 @@ class basic_manager {
   [[nodiscard]] auto gradient(tensor<Element> weight, agent stream = agent::host,
                               gradient_start how = gradient_start::undefined, place_type from = place_type{})
   {
-    return guard_.within("gradient", from, [&] {
+    return engine_.within("gradient", from, [&] {
       check(stream);
       refuse_without_gradients();
       (void)builder_.slot_in(weight, gradient_list);
@@ -495,7 +497,7 @@ class basic_manager {
   template <element Element>
   void gradient_done(gradient_pin<Element, engine_type>&& last, place_type from = place_type{})
   {
-    guard_.within("gradient_done", from, [&] {
+    engine_.within("gradient_done", from, [&] {
       const access_token held = last.details();
       expects(last.is_of(link_.get()), "gradient_done with a pin of another manager");
       engine_.tensors().expects_of(held.slot, engine_.tensors()[held.slot].pins == 1,
@@ -516,7 +518,7 @@ class basic_manager {
   template <element Element>
   void gradient_done(tensor<Element> weight, agent stream = agent::host, place_type from = place_type{})
   {
-    guard_.within("gradient_done", from, [&] { finish_gradient(weight, stream); });
+    engine_.within("gradient_done", from, [&] { finish_gradient(weight, stream); });
   }
   /// The bytes of a tensor are dead: nothing is copied for them any more. Without bytes nothing happens but an entry in
   /// the record.
@@ -525,7 +527,7 @@ class basic_manager {
   /// @throws usage_error   pinned; device_error   a copy planned for now could not start
   void drop(tensor_handle wanted, place_type from = place_type{})
   {
-    guard_.within("drop", from, [&] { engine_.drop(builder_.slot_of(wanted)); });
+    engine_.within("drop", from, [&] { engine_.drop(builder_.slot_of(wanted)); });
   }
   /// Forgets all gradients, as for a step that is tried again. Those not written are passed over; weights whose bytes
   /// their gradients had taken come back from their masters, bit by bit.
@@ -537,7 +539,7 @@ class basic_manager {
   ///         is pinned, or an optimizer step is half done, which the others' gradients belong to: nothing was dropped.
   void drop_gradients(place_type from = place_type{})
   {
-    guard_.within("drop_gradients", from, [&] {
+    engine_.within("drop_gradients", from, [&] {
       engine_.pending().finish();
       engine_.gradients().expect_no_update("gradients cannot be dropped");
       if (engine_.tensors().parameters() > 0) builder_.expect_ready();
@@ -550,7 +552,7 @@ class basic_manager {
   /// @throws   as `drop_gradients`
   void drop_gradient(tensor_handle wanted, place_type from = place_type{})
   {
-    guard_.within("drop_gradient", from, [&] {
+    engine_.within("drop_gradient", from, [&] {
       engine_.pending().finish();
       engine_.gradients().expect_no_update("a gradient cannot be dropped");
       engine_.gradients().forget_measure_of_all();
@@ -567,7 +569,7 @@ class basic_manager {
   [[nodiscard]] chunkmem::lease<engine_type> lease(tier where, bytes size, agent stream = agent::host,
                                                    place_type from = place_type{})
   {
-    return guard_.within("lease", from, [&] {
+    return engine_.within("lease", from, [&] {
       expects(size.count() > 0, "a lease of zero bytes");
       expects(is_tier(where), "a lease on a tier that no backend has (use tier::device or tier::host)");
       check(stream);
@@ -592,7 +594,7 @@ class basic_manager {
   /// @throws usage_error   what was found since the last call
   void verify(place_type from = place_type{})
   {
-    guard_.within("verify", from, [&] { engine_.verify(); });
+    engine_.within("verify", from, [&] { engine_.verify(); });
   }
   /// Two lists exchange their bytes without a copy, as when weight versions flip. Plans come back with the order of
   /// lists that they were made for. Masters stay: they belong to the newest weights, and the next update writes weights
@@ -604,7 +606,7 @@ class basic_manager {
   ///                       masters under gradient::in_place, or that were written since their masters were made
   void exchange(list_id left, list_id right, place_type from = place_type{})
   {
-    guard_.within("exchange", from, [&] { exchange_lists(left, right); });
+    engine_.within("exchange", from, [&] { exchange_lists(left, right); });
   }
 
   // Looking. Nothing here moves anything.
@@ -1075,7 +1077,6 @@ class basic_manager {
   gradient_store<engine_type, builder_type> gradients_;
   update_session<engine_type, builder_type> updates_;
   content_session<engine_type, builder_type> content_;
-  call_guard<engine_type> guard_;
 };
 
 // Not inline, since they stand outside of the class: where compiled_manager.hpp is included, these functions and all
@@ -1098,8 +1099,7 @@ basic_manager<Backend, Rules, Layout, Eviction, Placement, Gradient, Transfer, M
       eviction_{std::move(values.eviction)},
       gradients_{engine_, builder_, *link_},
       updates_{engine_, builder_, gradients_, states_},
-      content_{engine_, builder_, gradients_, states_},
-      guard_{engine_}
+      content_{engine_, builder_, gradients_, states_}
 {
   if (options.error_details) engine_.annotator().ask(&details_of, &engine_);
   engine_.checks().attach({&engine_, &wait_for_own_agents, &describe});

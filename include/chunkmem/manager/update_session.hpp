@@ -25,57 +25,10 @@
 #include <string_view>
 #include <utility>
 
-// Views of a manager for optimizers (update_session) and for saves and loads (content_session), with the guard of
-// their calls (call_guard), and a step as a graph (captured_step).
+// Views of a manager for optimizers (update_session) and for saves and loads (content_session), and a step as a graph
+// (captured_step).
 
 namespace chunkmem::inline v0 {
-
-/// Runs the public calls of a manager for its check policy, and tells errors details where they were asked for.
-///
-/// `guard.within("acquire", from, [&] { ... })` with checks: for one thread at a time, after what was noted before is
-/// thrown; an error that leaves says where in the caller's program it was called. Without checks it only calls.
-template <class Engine>
-class call_guard {
- public:
-  using place_type = typename Engine::checks_type::part::place_type;
-  static constexpr bool is_on = Engine::checks_type::is_on;
-
-  explicit call_guard(Engine& engine) noexcept : engine_{&engine} {}
-
-  /// @param call   a literal
-  template <class Work>
-  [[gnu::always_inline]] decltype(auto) within(const char* call, place_type from, Work&& work) const
-  {
-    if constexpr (!is_on)
-      return work();
-    else
-      return watched(call, from, work);
-  }
-
- private:
-  template <class Work>
-  decltype(auto) watched(const char* call, place_type from, Work& work) const
-  {
-    bool is_callers_own = true;  // else it is the library's, within a call that knows the caller's place
-    try {
-      const auto inside = engine_->checks().enter(call, from);
-      is_callers_own = inside.is_outermost();
-      return work();
-    } catch (error& failed) {
-      if (is_callers_own) tell_place(failed, from);
-      throw;
-    }
-  }
-  void tell_place(error& failed, place_type from) const noexcept
-  try {
-    error_text line;
-    engine_->checks().tell_place(line, from);
-    failed.append_details(line.view());
-  } catch (...) {  // no memory for a line about it
-  }
-
-  Engine* engine_;
-};
 
 /// A step of a trainer as one graph of the device: the manager's copies and the trainer's kernels, in their order.
 ///
@@ -314,7 +267,7 @@ class content_session {
 template <class Engine, class Builder>
 class update_session {
  public:
-  using place_type = typename call_guard<Engine>::place_type;
+  using place_type = typename Engine::place_type;
 
   /// All of them outlive this.
   update_session(Engine& engine, Builder& builder, gradient_store<Engine, Builder>& store,
@@ -333,7 +286,7 @@ class update_session {
   template <class Work>
   decltype(auto) within(place_type from, Work&& work)
   {
-    return call_guard<Engine>{*engine_}.within("an optimizer step", from, work);
+    return engine_->within("an optimizer step", from, work);
   }
 
   // Before a step.
@@ -348,7 +301,7 @@ class update_session {
   void expect_gradients(place_type from = place_type{})
   {
     within(from, [&] {
-      if constexpr (call_guard<Engine>::is_on) look_at_gradients();
+      if constexpr (Engine::checks_type::is_on) look_at_gradients();
       expect_some_gradient();
     });
   }
@@ -356,7 +309,7 @@ class update_session {
   /// @return   some parameter has a gradient   @throws usage_error   with checks, as expect_gradients
   [[nodiscard]] bool has_gradients_of_part(place_type from = place_type{})
   {
-    if constexpr (call_guard<Engine>::is_on) within(from, [&] { look_at_gradients(); });
+    if constexpr (Engine::checks_type::is_on) within(from, [&] { look_at_gradients(); });
     builder_->expect_ready();
     return has_some_gradient();
   }
@@ -435,7 +388,7 @@ class update_session {
   /// micro-batches in which it is opened.
   void allow_any_micro_batches(tensor_handle parameter)
   {
-    if constexpr (call_guard<Engine>::is_on) store_->micro_batches().exempt(index_of(builder_->slot_of(parameter)));
+    if constexpr (Engine::checks_type::is_on) store_->micro_batches().exempt(index_of(builder_->slot_of(parameter)));
   }
 
   // Updates.
