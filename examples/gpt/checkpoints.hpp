@@ -97,8 +97,8 @@ struct files_of_stages {
   }
 };
 
-/// How one rank saves and loads.
-struct files_of_one {
+/// How a manager is saved and loaded. Over ranks each calls it, with the same folder.
+struct files_of_model {
   template <class Manager, class Folder>
   [[nodiscard]] static auto save(Manager& manager, Folder& folder)
   {
@@ -113,7 +113,7 @@ struct files_of_one {
 
 /// Where a training is saved, and where it was: does nothing where the command line names no folder. Over ranks each
 /// has one, of the same folders.
-/// @tparam Files   how its manager is saved and loaded, see files_of_one
+/// @tparam Files   how its manager is saved and loaded, see files_of_model
 template <class Files>
 class checkpoints {
  public:
@@ -307,7 +307,7 @@ template <class Manager>
   return {};
 }
 
-struct files_of_one {};
+struct files_of_model {};
 struct files_of_stages {};
 [[nodiscard]] inline bool has_checkpoint(const std::filesystem::path&)
 {
