@@ -18,7 +18,7 @@ install(DIRECTORY "${PROJECT_SOURCE_DIR}/tests/conformance" DESTINATION "${laws_
 install(DIRECTORY "${support}/oracles" DESTINATION "${laws_folder}/support")
 install(FILES ${support}/adversarial.hpp ${support}/catch.hpp ${support}/hostile.hpp ${support}/main.cpp ${support}/plain_model.hpp
               ${support}/poisoned_memory.hpp ${support}/rank_schedule.hpp ${support}/rank_threads.hpp ${support}/refusal.hpp
-              ${support}/toy_trainer.hpp
+              ${support}/toy_trainer.hpp ${support}/trainer_calls.hpp
         DESTINATION "${laws_folder}/support")
 
 install(TARGETS chunkmem EXPORT chunkmem-targets)

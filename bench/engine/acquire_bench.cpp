@@ -2,11 +2,13 @@
 // How many instructions do acquire and release of a resident tensor take, with all of their parts?
 //
 // Counts with cachegrind, without caches (the numbers of callgrind in a third of its time): one run with few and one
-// with more iterations that follow their record, and the difference between them, so that set-up and recording cancel.
-// The loop, the pin's life and the ends of iterations stay in. All runs of a size are children of one process, which
-// cachegrind starts once and counts one by one. Ten numbers at two sizes; the worst is the figure. Another figure is
-// the most that following a plan adds to demand paging. Arguments name this program compiled by other compilers: each
-// is counted at the smaller size, and the worst of all is the figure.
+// with more iterations that follow their record, and the difference between them, so that set-up and recording fall
+// out. The loop, the pin's life and the ends of iterations stay in. All runs of a size are children of one process,
+// which cachegrind starts once; it tells the count of each. Ten numbers at two sizes; the worst is the figure, and the
+// most that following a plan adds to demand paging another one. Arguments name this program as other compilers made it:
+// each is counted at the smaller size, and the worst of all is the figure.
+#include "../../tests/support/figures.hpp"
+
 #include <chunkmem/chunkmem.hpp>
 
 #include <chunkmem/backend/simulated.hpp>
@@ -20,7 +22,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <iostream>
 #include <iterator>
 #include <string>
@@ -117,16 +118,9 @@ std::vector<double> count(const std::string& self, std::uint32_t chunks)
 
 void write_figures(double worst, double extra)
 {
-  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
-  if (folder == nullptr) return;
-  const auto record = [](const char* name, double value, double limit) {
-    return R"({"name": ")" + std::string{name} + R"(", "value": )" + std::to_string(value) +
-           R"(, "unit": "instructions", "relation": "<=", "bound": )" + std::to_string(limit) +
-           R"(, "command": "ctest --preset bench -R engine.instructions"})";
-  };
-  std::ofstream{std::string{folder} + "/acquire_bench.json"}
-      << "[" << record("engine.acquire_release_instructions", worst, bound) << ",\n "
-      << record("transfer.replay_extra_instructions", extra, extra_bound) << "]\n";
+  support::write_figures("acquire_bench", "ctest --preset bench -R engine.instructions",
+                         {{"engine.acquire_release_instructions", worst, "instructions", "<=", bound},
+                          {"transfer.replay_extra_instructions", extra, "instructions", "<=", extra_bound}});
 }
 
 struct findings {

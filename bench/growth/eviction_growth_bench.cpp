@@ -6,6 +6,8 @@
 // cancels. A decision is the sequence of calls of a policy at a demand miss: name the victim, evict it, and add the
 // loaded chunk; half of the chunks are candidates. An access is acquire and release of a resident tensor by a manager
 // that follows a plan.
+#include "../transfer/planning_figures.hpp"
+
 #include <chunkmem/chunkmem.hpp>
 
 #include <chunkmem/backend/simulated.hpp>
@@ -16,7 +18,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <iostream>
 #include <string>
 #include <utility>
@@ -156,16 +157,9 @@ int measure(const std::string& self)
     access_growth = std::max(access_growth, instructions / smallest);
   }
   std::printf("\ngrowth of a decision %.2f, of an access %.3f\n", growth, access_growth);
-  if (const char* const folder = std::getenv("CHUNKMEM_FIGURES"); folder != nullptr)
-    std::ofstream{std::string{folder} + "/eviction_growth_bench.json"}
-        << R"([{"name": "eviction.decision_growth_1e3_1e6", "value": )" << growth
-        << R"(, "unit": "", "relation": "<=", "bound": )" << decision_bound
-        << R"(, "command": "build/bench/bin/eviction_growth_bench"},)"
-        << "\n "
-        << R"({"name": "engine.acquire_growth_1e2_1e6", "value": )" << access_growth
-        << R"(, "unit": "", "relation": "<=", "bound": )" << access_bound
-        << R"(, "command": "build/bench/bin/eviction_growth_bench"}])" << '\n';
-  return growth <= decision_bound && access_growth <= access_bound ? 0 : 1;
+  return transfer_bench::write_figures("eviction_growth_bench",
+                                       {{"eviction.decision_growth_1e3_1e6", growth, "", "<=", decision_bound},
+                                        {"engine.acquire_growth_1e2_1e6", access_growth, "", "<=", access_bound}});
 }
 
 }  // namespace

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which part of the chunks do tensors leave unused, for every published shape, compared with other engines?
 //
-// One frame size for all lists: values and gradients of 16 bits, master weights and both moments of 32. Once only the
-// body, and once with vocabulary and positions. The frame is searched from 1/64 to 5/4 of the largest 16-bit tensor of
-// the body, or to 64 MiB. Other engines are re-implemented by their rules, and are also judged over whole lists. No
-// clock is read; the cost of searches is counted in instructions by callgrind, where it is installed. Then the waste of
-// each layout of chunkmem with frames of 1 to 256 MiB. "Ours" is the default layout of a manager.
+// One frame size for all lists: values and gradients of 16 bits, master weights and both moments of 32. The body alone,
+// and with vocabulary and positions. The frame is searched from 1/64 to 5/4 of the largest 16-bit tensor of the body,
+// or to 64 MiB. Other engines are re-implemented by their rules; they too are judged over whole lists. Nothing reads a
+// clock; the cost of searches is counted in instructions by callgrind, where that can be had. Then what each layout of
+// ours wastes with frames of 1 to 256 MiB. "Ours" is the default layout of a manager.
+#include "../transfer/planning_figures.hpp"
+
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/chunk/chunk_size_search.hpp>
 #include <chunkmem/chunk/layouts.hpp>
@@ -17,7 +19,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <iterator>
 #include <string>
 #include <vector>
@@ -173,22 +174,6 @@ void print_costs(const std::string& self)
   }
 }
 
-void write_figures(double body, double all)
-{
-  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
-  if (folder == nullptr) return;
-  std::ofstream out{std::string{folder} + "/chunk_waste_bench.json"};
-  out << R"([{"name": "layout.body_waste_percent", "value": )" << body
-      << R"(, "unit": "percent", "relation": "<=", "bound": )" << body_bound
-      << R"(, "command": "build/bench/bin/chunk_waste_bench"},)" << '\n'
-      << R"( {"name": "layout.all_waste_percent", "value": )" << all
-      << R"(, "unit": "percent", "relation": "<=", "bound": )" << all_bound
-      << R"(, "command": "build/bench/bin/chunk_waste_bench"},)" << '\n'
-      << R"( {"name": "layout.default_waste_percent_worst_searched", "value": )" << all
-      << R"(, "unit": "percent", "relation": "<=", "bound": )" << default_bound
-      << R"(, "command": "build/bench/bin/chunk_waste_bench"}])" << '\n';
-}
-
 int measure_all(const std::string& self, bool with_costs)
 {
   std::printf(
@@ -205,8 +190,10 @@ int measure_all(const std::string& self, bool with_costs)
   if (with_costs) print_costs(self);
   std::printf("\nworst: body %.4f %%, bound %.1f; with vocabulary %.4f %%, bounds %.1f and, of the default, %.1f\n",
               worst[0], body_bound, worst[1], all_bound, default_bound);
-  write_figures(worst[0], worst[1]);
-  return worst[0] <= body_bound && worst[1] <= std::min(all_bound, default_bound) ? 0 : 1;
+  return transfer_bench::write_figures(
+      "chunk_waste_bench", {{"layout.body_waste_percent", worst[0], "percent", "<=", body_bound},
+                            {"layout.all_waste_percent", worst[1], "percent", "<=", all_bound},
+                            {"layout.default_waste_percent_worst_searched", worst[1], "percent", "<=", default_bound}});
 }
 
 }  // namespace

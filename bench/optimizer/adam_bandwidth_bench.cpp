@@ -3,8 +3,10 @@
 //
 // The reference is a loop that reads and writes the same bytes in place: 14 B of state for each parameter, 28 B of
 // traffic. Same threads, same arrays, runs of all contestants interleaved, the best of 30 each. The figure is Adam on
-// bf16 parameters with gradients in place. Also printed: other ways to store a parameter, a step in three passes,
-// gradients full of denormals.
+// bf16 parameters whose gradient lies in their own bytes. Printed beside it: other ways to keep a parameter, a step in
+// three passes, gradients full of denormals.
+#include "../transfer/planning_figures.hpp"
+
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/thread_pool.hpp>
 #include <chunkmem/optimizer/update_parameter.hpp>
@@ -13,8 +15,6 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <fstream>
 #include <new>
 #include <string>
 #include <thread>
@@ -193,16 +193,6 @@ struct contestant {
   }
 };
 
-void write_figure(double share)
-{
-  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
-  if (folder == nullptr) return;
-  std::ofstream{std::string{folder} + "/adam_bandwidth_bench.json"}
-      << R"([{"name": "optimizer.adam_over_in_place_bandwidth", "value": )" << share
-      << R"(, "unit": "ratio", "relation": ">=", "bound": )" << bound
-      << R"(, "command": "build/bench/bin/adam_bandwidth_bench"}])" << '\n';
-}
-
 }  // namespace
 
 int main()
@@ -239,6 +229,6 @@ int main()
     each->print(yardstick);
   std::printf("one pass instead of three: %.2f times the parameters\n", passes.best() / separate.best());
   const double share = in_place.share_of(yardstick);
-  write_figure(share);
-  return share >= bound ? 0 : 1;
+  return transfer_bench::write_figures("adam_bandwidth_bench",
+                                       {{"optimizer.adam_over_in_place_bandwidth", share, "ratio", ">=", bound}});
 }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // How much longer does an update by Adam take with stochastic rounding than with rounding to nearest?
 //
-// bf16 without a master: only the value has 16 bits, or all three lists. Elements in the cache and in memory, with the
-// best instruction set and with AVX2. Both ways take turns on the same bytes, in one thread, by processor time. A ratio
-// is the median of such pairs. The figures are the worst of the four.
+// bf16 without a master: the value alone has 16 bits, or all three lists. Elements in the cache and in memory, with the
+// best instruction set and with AVX2. Both ways take turns on the same bytes, one thread, by the time of the processor.
+// A ratio is the median of such pairs. The figures are the worst of the four.
+#include "../transfer/planning_figures.hpp"
+
 #include <chunkmem/core/float_environment.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/element_pass.hpp>
@@ -12,9 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <ctime>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -128,20 +128,14 @@ double ratio_of(std::size_t elements, instruction_set set, const list_count& lis
 
 int main()
 {
-  std::string figures;
-  bool is_met = true;
+  std::vector<transfer_bench::figure> figures;
   for (const list_count& lists : list_counts) {
     double worst = 0;
     for (const std::size_t elements : {std::size_t{1} << 13U, std::size_t{1} << 22U})
       for (const instruction_set set : {best_instruction_set(), instruction_set::avx2})
         if (is_available(set)) worst = std::max(worst, ratio_of(elements, set, lists));
     std::printf("%s: %.3f, bound %.2f\n", lists.text, worst, lists.bound);
-    is_met = is_met && worst <= lists.bound;
-    figures += (figures.empty() ? "[" : ",\n ") + std::string{R"({"name": "optimizer.)"} + lists.figure +
-               R"(", "value": )" + std::to_string(worst) + R"(, "unit": "ratio", "relation": "<=", "bound": )" +
-               std::to_string(lists.bound).substr(0, 4) + R"(, "command": "build/bench/bin/random_rounding_bench"})";
+    figures.push_back({std::string{"optimizer."} + lists.figure, worst, "ratio", "<=", lists.bound});
   }
-  if (const char* const folder = std::getenv("CHUNKMEM_FIGURES"); folder != nullptr)
-    std::ofstream{std::string{folder} + "/random_rounding_bench.json"} << figures << "]\n";
-  return is_met ? 0 : 1;
+  return transfer_bench::write_figures("random_rounding_bench", figures);
 }

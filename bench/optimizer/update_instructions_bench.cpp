@@ -2,8 +2,10 @@
 // How many instructions does an update by Adam take for each element with AVX2?
 //
 // Counts with cachegrind, without caches: one run with few and one with more updates, and the difference between them.
-// The whole update counts: loads, the factor of the loss scale, rounding, stores and the loop. The figure is that of
-// float32. It does not depend on a clock.
+// All of an update is in it: loads, the factor of the loss scale, rounding, stores and the loop. The figure is that of
+// float32. No clock can change it.
+#include "../transfer/planning_figures.hpp"
+
 #include <chunkmem/core/executor.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/update_parameter.hpp>
@@ -13,7 +15,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <iterator>
 #include <string>
 #include <string_view>
@@ -79,16 +80,6 @@ double count(const std::string& self, std::size_t which, std::uint64_t updates)
   return pclose(out) == 0 ? std::atof(digits.c_str()) : 0;
 }
 
-void write_figure(double value)
-{
-  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
-  if (folder == nullptr) return;
-  std::ofstream{std::string{folder} + "/update_instructions_bench.json"}
-      << R"([{"name": "optimizer.avx2_instructions_fp32", "value": )" << value
-      << R"(, "unit": "instructions", "relation": "<=", "bound": )" << bound
-      << R"(, "command": "build/bench/bin/update_instructions_bench"}])" << '\n';
-}
-
 }  // namespace
 
 int main(int argc, char** argv)
@@ -114,6 +105,6 @@ int main(int argc, char** argv)
     if (which == 0) figure = each;
   }
   std::printf("float32: %.2f, bound %.1f\n", figure, bound);
-  write_figure(figure);
-  return figure <= bound ? 0 : 1;
+  return transfer_bench::write_figures("update_instructions_bench",
+                                       {{"optimizer.avx2_instructions_fp32", figure, "instructions", "<=", bound}});
 }

@@ -136,31 +136,40 @@ void choose_activations(training_setup& setup)
 ///
 /// The need is counted in bytes of tensors and leases, not in chunks: unused room in chunks is no need.
 /// @throws problem   see check
-template <class Training>
-[[nodiscard]] memory_budget budget_for(const training_setup& setup)
+template <class Luxury>
+[[nodiscard]] memory_budget settled_budget(const training_setup& setup, const chunkmem::memory_requirement& need,
+                                           const memory_limits& limits, Luxury luxury)
 {
   using chunkmem::role;
-  const auto need =
-      session_as_chosen<Training>(setup, boundless, boundless, either_gradient{setup.chosen.gradient}).rehearse();
   memory_budget budget;
   budget.weights = need.by_role[role::parameter] + need.by_role[role::frozen];
   budget.gradients = need.by_role[role::gradient];
   budget.optimizer_states = need.by_role[role::optimizer_state];
   budget.activations = need.by_role[role::activation];
-  budget.workspace = need.largest_leases;
+  budget.workspace = need.largest_leases + need.by_role[role::gathered];
   budget.everything =
       budget.weights + budget.gradients + budget.optimizer_states + budget.activations + budget.workspace;
   budget.smallest_device = need.smallest_device;
   const chunkmem::bytes quarter{budget.everything.count() / 4};
   budget.device = setup.chosen.device_memory.value_or(std::max(quarter, need.smallest_device));
   budget.host = setup.chosen.host_memory.value_or(need.chunks + setup.chunk + setup.host_leases());
-  const memory_limits limits = Training::limits();
   check(setup.chosen, budget, limits);
-  const auto luxury = session<Training>{setup.without_plan(), boundless, boundless, either_gradient{}}.rehearse();
-  budget.unlimited_device = luxury.everything + 4 * setup.chunk;
-  budget.unlimited_host = std::max(budget.host, luxury.chunks + setup.chunk);
+  const chunkmem::memory_requirement without_limits = luxury();
+  budget.unlimited_device = without_limits.everything + 4 * setup.chunk;
+  budget.unlimited_host = std::max(budget.host, without_limits.chunks + setup.chunk);
   if (setup.chosen.verify) check_unlimited(budget, limits);
   return budget;
+}
+/// Rehearses one step on a memory without bytes and settles the budget of one manager.
+/// @throws problem   see check
+template <class Training>
+[[nodiscard]] memory_budget budget_for(const training_setup& setup)
+{
+  const auto need =
+      session_as_chosen<Training>(setup, boundless, boundless, either_gradient{setup.chosen.gradient}).rehearse();
+  return settled_budget(setup, need, Training::limits(), [&] {
+    return session<Training>{setup.without_plan(), boundless, boundless, either_gradient{}}.rehearse();
+  });
 }
 
 }  // namespace gpt

@@ -97,8 +97,8 @@ struct files_of_stages {
   }
 };
 
-/// How one rank saves and loads.
-struct files_of_one {
+/// How a manager is saved and loaded. Over ranks each calls it, with the same folder.
+struct files_of_model {
   template <class Manager, class Folder>
   [[nodiscard]] static auto save(Manager& manager, Folder& folder)
   {
@@ -306,7 +306,7 @@ template <class Manager>
   return {};
 }
 
-struct files_of_one {};
+struct files_of_model {};
 struct files_of_stages {};
 [[nodiscard]] inline bool has_checkpoint(const std::filesystem::path&)
 {

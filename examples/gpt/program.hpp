@@ -51,7 +51,7 @@ training_result train_limited(const training_setup& setup, const memory_budget& 
                               std::optional<output_file>& ratios)
 {
   const options& chosen = setup.chosen;
-  checkpoints<files_of_one> saves{chosen};
+  checkpoints<files_of_model> saves{chosen};
   std::optional<output_file> report_file;
   if (chosen.report) report_file.emplace("--report", *chosen.report);
   std::optional<output_file> exported;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/splitmix64.hpp>
+
 #include <cstdint>
 
 namespace gpt {
@@ -37,10 +39,7 @@ class counter_random {
  private:
   [[nodiscard]] static constexpr std::uint64_t scramble(std::uint64_t value) noexcept
   {
-    value += 0x9e3779b97f4a7c15u;
-    value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
-    value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
-    return value ^ (value >> 31);
+    return chunkmem::mixed_bits(value + chunkmem::splitmix64::step);
   }
 
   std::uint64_t key_;

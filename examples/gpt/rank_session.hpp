@@ -16,10 +16,6 @@
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/ownership/ownership_policy.hpp>
 #include <chunkmem/sharding/zero.hpp>
-#ifdef GPT_HAS_CHECKPOINTS
-#include <chunkmem/checkpoint/load.hpp>
-#include <chunkmem/checkpoint/save.hpp>
-#endif
 
 #include <algorithm>
 #include <bit>
@@ -35,22 +31,6 @@
 #include <vector>
 
 namespace gpt {
-
-/// How ranks save and load: each rank calls these functions, with the same folder.
-struct files_of_ranks {
-#ifdef GPT_HAS_CHECKPOINTS
-  template <class Model, class Folder>
-  [[nodiscard]] static auto save(Model& model, Folder& folder)
-  {
-    return chunkmem::checkpoint::save(model, folder);
-  }
-  template <class Model, class Folder>
-  [[nodiscard]] static auto load(Model& model, const Folder& folder, const chunkmem::checkpoint::load_options& how)
-  {
-    return chunkmem::checkpoint::load(model, folder, how);
-  }
-#endif
-};
 
 /// How ranks divide a model.
 struct rank_plan {
@@ -83,38 +63,27 @@ struct rank_plan {
 ///   `manager_type`, `model_type` and `trainer_type`; `process_groups()`, `memory`, `manager`, `declare`, `plan`,
 ///   `limits` and `largest_tensor_bytes`; `foresees`: its steps can be run on virtual clocks
 template <class Place>
-class rank_session {
+class rank_session : public any_session<Place> {
  public:
-  using manager_type = typename Place::manager_type;
-
   rank_session(const training_setup& setup, const Place& here, const rank_plan& plan, chunkmem::bytes device,
                chunkmem::bytes host)
-      : setup_{setup},
+      : rank_session::any_session{setup,
+                                  settings(setup, ranks_at(here)),
+                                  device,
+                                  host,
+                                  [&] { return here.memory(device, host); },
+                                  [&](auto& memory) { return here.manager(memory, setup, plan); }},
         plan_{plan},
-        start_{device, host},
-        ranks_{here.process_groups().of(chunkmem::ownership::process_group::all)},
-        memory_{here.memory(device, host)},
-        manager_{here.manager(memory_, setup, plan)},
-        net_{Place::declare(manager_, setup.chosen.size, setup.chosen.precision)},
-        trainer_{manager_, net_, setup.text, settings(), setup.workers},
-        progress_{setup.chosen, ranks_.ranks()}
+        ranks_{ranks_at(here)}
   {
-    progress_.name_states(manager_);
   }
 
-  /// The need of one step. Ranks do not communicate in a rehearsal.
-  [[nodiscard]] auto rehearse()
+  /// Rehearses, fills the weights or takes up a training that was saved, and trains.
+  /// @param show   null trains silently @param saves   null saves nothing; of the same folders on every rank
+  /// @throws problem   ranks ended with other weights than this one; steps had more or fewer rows when they were saved
+  [[nodiscard]] training_result train(const display* show, checkpoints<files_of_model>* saves)
   {
-    start_.need = rehearse_step(manager_, trainer_);
-    return start_.need;
-  }
-
-  /// Rehearses, fills the weights or resumes a saved training, and trains.
-  /// @param show   null trains silently @param saves   null saves nothing; has the same folders on every rank
-  /// @throws problem   ranks ended with different weights; the saved training had more or fewer rows in a step
-  [[nodiscard]] training_result train(const display* show, checkpoints<files_of_ranks>* saves)
-  {
-    (void)rehearse();
+    (void)this->rehearse();
     gpt::fill(manager_, net_, setup_.chosen.seed, setup_.workers, memory_watch<typename Place::backend_type>{show});
     const std::string begun = import_weights(manager_, setup_.chosen);
     if (show != nullptr && !begun.empty()) show->line(begun);
@@ -124,40 +93,14 @@ class rank_session {
       if (trainer_.samples() != nullptr) trainer_.samples()->check_ratios();
     if (show != nullptr && !found.empty()) show->line(found);
     follow(show);
-    const float before = mean(trainer_.evaluate());
-    if (progress_.step() == 0) progress_.begin(before);
-    if (show != nullptr) show->note("held-out", before);
-    if (show != nullptr && setup_.chosen.metrics) metrics_.emplace(*setup_.chosen.metrics, progress_.step());
     const bool is_second = saves == nullptr && chunkmem::index_of(ranks_.rank()) == 0;
-    verify_progress again{is_second, progress_.step()};
-    signal_ = 0;  // a signal before the first step ends the training after that step
-    while (progress_.step() < setup_.chosen.steps && signal_ == 0) {
-      progress_.step_is_done(one_step(progress_.step(), show));
-      again.tell(progress_.step(), setup_.chosen.steps);
-      const std::string saved =
-          saves == nullptr ? std::string{} : saves->save_after(progress_.step(), manager_, signal_ != 0);
-      was_saved_ = was_saved_ || !saved.empty();
-      if (show != nullptr && !saved.empty()) show->line(saved);
-    }
-    if (metrics_) metrics_->finish();
-    if (progress_.step() == setup_.chosen.steps) {
-      progress_.end(mean(trainer_.evaluate()));
-      if (show != nullptr) show->note("held-out", progress_.losses().back());
-    }
+    this->take_steps(
+        show, saves, is_second, [this](float loss) { return mean(loss); }, [this] { return signal_; });
     const training_result result = progress_.result(trainer_.parameter_hash(), signal_);
     for (const std::uint64_t other : all(result.parameter_hash))
       if (other != result.parameter_hash)
         throw problem{"ranks ended with different weights: this must not happen, please report it"};
     return result;
-  }
-
-  [[nodiscard]] memory_figures figures() const { return figures_of(manager_.report(), trainer_); }
-  [[nodiscard]] std::string report_json() const { return manager_.report().json(); }
-  /// The first steps, see followed_training. Null where they were not followed.
-  [[nodiscard]] const auto* followed() const noexcept
-    requires(Place::foresees)
-  {
-    return followed_ ? &*followed_ : nullptr;
   }
 
   /// A step in virtual time.
@@ -169,14 +112,14 @@ class rank_session {
   [[nodiscard]] timed_step steady_step()
   {
     constexpr std::size_t warm_up = first_steps::all, measured = 4;
-    (void)rehearse();
+    (void)this->rehearse();
     gpt::fill(manager_, net_, setup_.chosen.seed, setup_.workers);
     follow(nullptr);
     std::size_t number = 0;
     while (number < warm_up) {
-      begin_step();
+      this->begin_step();
       (void)trainer_.step(number++);
-      end_step();
+      this->end_step();
     }
     const std::uint64_t begin = memory_.now();
     const part_operations operations = memory_.operations();
@@ -186,14 +129,14 @@ class rank_session {
       mean.operations += (memory_.operations()[part] - operations[part]) / measured;
     return mean;
   }
-  /// The first steps on virtual clocks.
-  [[nodiscard]] foreseen_steps foresee(const chunkmem::activation::activation_plan& later, const training_start& start)
-  {
-    return foreseen_by(manager_, trainer_, net_, setup_, later, start);
-  }
 
  private:
-  /// Follows the first steps from now on, if this training has a forecast. Every rank makes this call.
+  using ranks_type = typename Place::communicator_type;
+  using base = any_session<Place>;
+  using base::setup_, base::start_, base::is_resumed_, base::memory_, base::manager_, base::net_, base::trainer_,
+      base::progress_, base::followed_;
+
+  /// From now on the first steps are followed, where the training is one that is. Every rank makes this call.
   void follow(const display* show)
   {
     if constexpr (Place::foresees) {
@@ -220,23 +163,15 @@ class rank_session {
       followed_.emplace(manager_, trainer_, net_, std::move(ahead), show).measure_links();
     }
   }
-  void begin_step()
+  [[nodiscard]] static ranks_type& ranks_at(const Place& here)
   {
-    if constexpr (Place::foresees)
-      if (followed_) followed_->begin_step();
+    return here.process_groups().of(chunkmem::ownership::process_group::all);
   }
-  void end_step()
+  [[nodiscard]] static trainer_settings settings(const training_setup& setup, const ranks_type& ranks)
   {
-    if constexpr (Place::foresees)
-      if (followed_)
-        followed_->end_step({.is_resumed = is_resumed_ || setup_.chosen.init.has_value(), .was_saved = was_saved_});
-  }
-
-  [[nodiscard]] trainer_settings settings() const
-  {
-    trainer_settings result = setup_.settings();
-    result.rank = chunkmem::index_of(ranks_.rank());
-    result.ranks = ranks_.ranks();
+    trainer_settings result = setup.settings();
+    result.rank = chunkmem::index_of(ranks.rank());
+    result.ranks = ranks.ranks();
     return result;
   }
   /// One word of every rank, in the order of ranks.
@@ -259,72 +194,19 @@ class rank_session {
     return static_cast<float>(sum / static_cast<double>(ranks_.ranks()));
   }
 
-  [[nodiscard]] float one_step(std::size_t number, const display* show)
-  {
-    using clock = std::chrono::steady_clock;
-    const chunkmem::report before = manager_.report();
-    const std::size_t skipped = trainer_.skipped();
-    begin_step();
-    const auto begin = clock::now();
-    const float loss = mean(trainer_.step(number));
-    const double seconds = std::chrono::duration<double>(clock::now() - begin).count();
-    if (show != nullptr) {
-      const auto tokens = static_cast<double>(setup_.chosen.size.tokens_per_step() * ranks_.ranks());
-      const step_figures figures = step_of(setup_.chosen, trainer_, before, manager_.report(),
-                                           {.number = number + 1,
-                                            .loss = loss,
-                                            .learning_rate = trainer_.learning_rate(number),
-                                            .tokens_per_second = tokens / seconds,
-                                            .skipped = trainer_.skipped() > skipped,
-                                            .seconds = seconds});
-      show->step(figures);
-      if (metrics_) metrics_->add(figures);
-    }
-    end_step();
-    return loss;
-  }
-
-  training_setup setup_;
   rank_plan plan_;
-  training_start start_;
-  bool is_resumed_ = false;
-  bool was_saved_ = false;
-  int signal_ = 0;  // received by any rank, see mean
-  typename Place::communicator_type& ranks_;
-  typename Place::backend_type memory_;
-  manager_type manager_;
-  typename Place::model_type net_;
-  typename Place::trainer_type trainer_;
-  progress progress_;
-  std::optional<metrics_file> metrics_;
-  typename followed_by<Place>::type followed_;
+  ranks_type& ranks_;
+  int signal_ = 0;  // that a rank was sent, see mean
 };
 
 /// The need and the capacities of a rank. @throws problem   see check
 template <class Place>
 [[nodiscard]] memory_budget budget_of_rank(const training_setup& setup, const Place& here, const rank_plan& plan)
 {
-  using chunkmem::role;
   const auto need = rank_session<Place>{setup, here, plan, boundless, boundless}.rehearse();
-  memory_budget budget;
-  budget.weights = need.by_role[role::parameter] + need.by_role[role::frozen];
-  budget.gradients = need.by_role[role::gradient];
-  budget.optimizer_states = need.by_role[role::optimizer_state];
-  budget.activations = need.by_role[role::activation];
-  budget.workspace = need.largest_leases + need.by_role[role::gathered];
-  budget.everything =
-      budget.weights + budget.gradients + budget.optimizer_states + budget.activations + budget.workspace;
-  budget.smallest_device = need.smallest_device;
-  budget.device = setup.chosen.device_memory.value_or(
-      std::max(chunkmem::bytes{budget.everything.count() / 4}, need.smallest_device));
-  budget.host = setup.chosen.host_memory.value_or(need.chunks + setup.chunk + setup.host_leases());
-  const memory_limits limits = here.limits(setup.chosen);
-  check(setup.chosen, budget, limits);
-  const auto luxury = rank_session<Place>{setup.without_plan(), here, plan.other(), boundless, boundless}.rehearse();
-  budget.unlimited_device = luxury.everything + 4 * setup.chunk;
-  budget.unlimited_host = std::max(budget.host, luxury.chunks + setup.chunk);
-  if (setup.chosen.verify) check_unlimited(budget, limits);
-  return budget;
+  return settled_budget(setup, need, here.limits(setup.chosen), [&] {
+    return rank_session<Place>{setup.without_plan(), here, plan.other(), boundless, boundless}.rehearse();
+  });
 }
 
 /// A rank's part of the training of the command line, with its plan of activations.
@@ -369,7 +251,7 @@ template <class Place>
   const memory_budget budget = budget_of_rank(setup, here, plan);
   training_result limited;
   {
-    checkpoints<files_of_ranks> saves{chosen};
+    checkpoints<files_of_model> saves{chosen};
     rank_session<Place> session{setup, here, plan, budget.device, budget.host};
     if (prints) {
       show.line("ranks   " + std::to_string(world.ranks) + " " + std::string{kind} + ", divided in stage " +

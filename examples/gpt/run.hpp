@@ -205,42 +205,166 @@ struct followed_by<Training> {
   using type = std::optional<followed_training<typename Training::manager_type, typename Training::trainer_type>>;
 };
 
-/// One manager with the model in it, and the trainer that works on it.
+/// One manager with the model in it, and the trainer that works on it: what one rank and each of many do alike.
 ///
 /// @tparam Training   the types of a training, see training_on_host: `manager_type`, `backend_type`, `model_type` and
 ///   `trainer_type`; `declare`, `plan` and `sample`; `exports`, and `write_export` if so; `places_states`: whether its
 ///   manager has a placement to be chosen; `foresees`: its steps can be run on virtual clocks, and `memory` makes its
 ///   backend
 template <class Training>
-class session {
+class any_session {
  public:
   using manager_type = typename Training::manager_type;
-  /// Its trainer can keep some rows of inputs.
-  static constexpr bool samples = requires(typename Training::trainer_type& it) { it.samples(); };
 
-  template <class... Policies>
-  session(const training_setup& setup, chunkmem::bytes device, chunkmem::bytes host, Policies... policies)
-      : setup_{setup},
-        start_{device, host},
-        memory_(memory_of<Training>(setup, device, host)),
-        manager_{memory_, {.chunk_bytes = setup.chunk}, policies...},
-        net_{Training::declare(manager_, setup.chosen.size, setup.chosen.precision)},
-        trainer_{manager_, net_, setup.text, setup.settings(), setup.workers},
-        progress_{setup.chosen, 1}
-  {
-    progress_.name_states(manager_);
-  }
-  session(const session&) = delete;  // the manager has the addresses of its states
+  any_session(const any_session&) = delete;  // the manager knows where its states are
 
-  /// The bytes of all tensors in whole chunks.
-  [[nodiscard]] chunkmem::bytes chunks() { return manager_.seal().chunks; }
-
-  /// The need of one step. Nothing is allocated and nothing is computed.
+  /// What one step needs. Nothing is allocated and nothing is computed, and ranks do not talk.
   [[nodiscard]] auto rehearse()
   {
     start_.need = rehearse_step(manager_, trainer_);
     return start_.need;
   }
+  /// The first steps, see followed_training. Null where they were not followed.
+  [[nodiscard]] const auto* followed() const noexcept
+    requires(Training::foresees)
+  {
+    return followed_ ? &*followed_ : nullptr;
+  }
+  /// The first steps of a training on virtual clocks.
+  [[nodiscard]] foreseen_steps foresee(const chunkmem::activation::activation_plan& later, const training_start& start)
+  {
+    return foreseen_by(manager_, trainer_, net_, setup_, later, start);
+  }
+  [[nodiscard]] memory_figures figures() const { return figures_of(manager_.report(), trainer_); }
+  [[nodiscard]] std::string report_json() const { return manager_.report().json(); }
+
+ protected:
+  /// @param how   of this rank   @param make_memory, make_manager   give what this keeps
+  template <class MakeMemory, class MakeManager>
+  any_session(const training_setup& setup, const trainer_settings& how, chunkmem::bytes device, chunkmem::bytes host,
+              MakeMemory make_memory, MakeManager make_manager)
+      : setup_{setup},
+        ranks_of_all_{how.ranks},
+        start_{device, host},
+        memory_(make_memory()),
+        manager_(make_manager(memory_)),
+        net_{Training::declare(manager_, setup.chosen.size, setup.chosen.precision)},
+        trainer_{manager_, net_, setup.text, how, setup.workers},
+        progress_{setup.chosen, how.ranks}
+  {
+    progress_.name_states(manager_);
+  }
+
+  void begin_step()
+  {
+    if constexpr (Training::foresees)
+      if (followed_) followed_->begin_step();
+  }
+  void end_step()
+  {
+    if constexpr (Training::foresees)
+      if (followed_)
+        followed_->end_step({.is_resumed = is_resumed_ || setup_.chosen.init.has_value(), .was_saved = was_saved_});
+  }
+
+  /// The steps that are left, between two looks at held-out text.
+  /// @param show   null trains silently   @param saves   null saves nothing   @param is_second   it says how far it is
+  /// @param mean   `mean(loss)`: of all ranks   @param after_step   `after_step()`: a signal that ends the training, or
+  ///   0. One that came before the first step ends that step
+  template <class Mean, class AfterStep>
+  void take_steps(const display* show, checkpoints<files_of_model>* saves, bool is_second, Mean mean,
+                  AfterStep after_step)
+  {
+    const float before = mean(trainer_.evaluate());
+    if (progress_.step() == 0) progress_.begin(before);
+    if (show != nullptr) show->note("held-out", before);
+    if (show != nullptr && setup_.chosen.metrics) metrics_.emplace(*setup_.chosen.metrics, progress_.step());
+    verify_progress again{is_second, progress_.step()};
+    int signal = 0;
+    while (progress_.step() < setup_.chosen.steps && signal == 0) {
+      progress_.step_is_done(one_step(progress_.step(), show, mean));
+      again.tell(progress_.step(), setup_.chosen.steps);
+      signal = after_step();
+      const std::string saved =
+          saves == nullptr ? std::string{} : saves->save_after(progress_.step(), manager_, signal != 0);
+      was_saved_ = was_saved_ || !saved.empty();
+      if (show != nullptr && !saved.empty()) show->line(saved);
+    }
+    if (metrics_) metrics_->finish();
+    if (progress_.step() == setup_.chosen.steps) {
+      progress_.end(mean(trainer_.evaluate()));
+      if (show != nullptr) show->note("held-out", progress_.losses().back());
+    }
+  }
+
+  training_setup setup_;
+  std::size_t ranks_of_all_;
+  training_start start_;
+  bool is_resumed_ = false;
+  bool was_saved_ = false;
+  typename Training::backend_type memory_;
+  manager_type manager_;
+  typename Training::model_type net_;
+  typename Training::trainer_type trainer_;
+  progress progress_;
+  std::optional<metrics_file> metrics_;
+  typename followed_by<Training>::type followed_;
+
+ private:
+  template <class Mean>
+  [[nodiscard]] float one_step(std::size_t number, const display* show, Mean mean)
+  {
+    using clock = std::chrono::steady_clock;
+    const chunkmem::report before = manager_.report();
+    const std::size_t skipped = trainer_.skipped();
+    begin_step();
+    const auto begin = clock::now();
+    const float loss = mean(trainer_.step(number));
+    const double seconds = std::chrono::duration<double>(clock::now() - begin).count();
+    if (show != nullptr) {
+      const auto tokens = static_cast<double>(setup_.chosen.size.tokens_per_step() * ranks_of_all_);
+      const step_figures figures = step_of(setup_.chosen, trainer_, before, manager_.report(),
+                                           {.number = number + 1,
+                                            .loss = loss,
+                                            .learning_rate = trainer_.learning_rate(number),
+                                            .tokens_per_second = tokens / seconds,
+                                            .skipped = trainer_.skipped() > skipped,
+                                            .seconds = seconds});
+      show->step(figures);
+      if (metrics_) metrics_->add(figures);
+    }
+    end_step();
+    return loss;
+  }
+};
+
+/// The session of one rank.
+///
+/// @tparam Training   as of any_session, see training_on_host; and `plan` and `sample`; `exports`, and `write_export`
+///                    if so; `places_states`: whether its manager has a placement to be chosen; `memory` makes the
+///                    backend where it `foresees`
+template <class Training>
+class session : public any_session<Training> {
+ public:
+  /// Its trainer keeps rows of inputs where it is told to.
+  static constexpr bool samples = requires(typename Training::trainer_type& it) { it.samples(); };
+
+  template <class... Policies>
+  session(const training_setup& setup, chunkmem::bytes device, chunkmem::bytes host, Policies... policies)
+      : session::any_session{
+            setup,
+            setup.settings(),
+            device,
+            host,
+            [&] { return memory_of<Training>(setup, device, host); },
+            [&](auto& memory) {
+              return typename Training::manager_type{memory, {.chunk_bytes = setup.chunk}, policies...};
+            }}
+  {
+  }
+
+  /// What the tensors take in whole chunks.
+  [[nodiscard]] chunkmem::bytes chunks() { return manager_.seal().chunks; }
 
   /// Writes the first weights and the inputs of all steps to a file. @pre filled, not trained
   void write_export(std::ostream& out) const { Training::write_export(out, trainer_, setup_.chosen.steps); }
@@ -262,8 +386,8 @@ class session {
     return {};
   }
 
-  /// Resumes a saved training, if the command line says so. @return   a sentence, or nothing
-  [[nodiscard]] std::string resume(const checkpoints<files_of_one>& from)
+  /// Takes up a training where it was saved, if the command line says where. @return   a sentence, or nothing
+  [[nodiscard]] std::string resume(const checkpoints<files_of_model>& from)
   {
     std::string found = from.resume(manager_);
     progress_.check();
@@ -307,7 +431,7 @@ class session {
 
   /// @param show   null trains silently
   /// @param saves  null saves nothing
-  [[nodiscard]] training_result train(const display* show, checkpoints<files_of_one>* saves)
+  [[nodiscard]] training_result train(const display* show, checkpoints<files_of_model>* saves)
   {
     if constexpr (Training::foresees) {
       if (setup_.is_followed) {
@@ -316,40 +440,13 @@ class session {
         followed_->measure_links();
       }
     }
-    const float before = trainer_.evaluate();
-    if (progress_.step() == 0) progress_.begin(before);
-    if (show != nullptr) show->note("held-out", before);
-    if (show != nullptr && setup_.chosen.metrics) metrics_.emplace(*setup_.chosen.metrics, progress_.step());
-    verify_progress again{show == nullptr, progress_.step()};
-    int signal = 0;  // a signal before the first step ends the training after that step
-    while (progress_.step() < setup_.chosen.steps && signal == 0) {
-      progress_.step_is_done(one_step(progress_.step(), show));
-      again.tell(progress_.step(), setup_.chosen.steps);
+    const auto after_step = [&] {
       tell_noise(progress_.step(), show);
-      signal = command_line::interruption::signal();
-      const std::string saved =
-          saves == nullptr ? std::string{} : saves->save_after(progress_.step(), manager_, signal != 0);
-      was_saved_ = was_saved_ || !saved.empty();
-      if (show != nullptr && !saved.empty()) show->line(saved);
-    }
-    if (metrics_) metrics_->finish();
-    if (progress_.step() == setup_.chosen.steps) {
-      progress_.end(trainer_.evaluate());
-      if (show != nullptr) show->note("held-out", progress_.losses().back());
-      signal = command_line::interruption::signal();
-    }
-    return progress_.result(trainer_.parameter_hash(), signal);
-  }
-  /// The first steps, see followed_training. Null where they were not followed.
-  [[nodiscard]] const auto* followed() const noexcept
-    requires(Training::foresees)
-  {
-    return followed_ ? &*followed_ : nullptr;
-  }
-  /// The first steps of a training on virtual clocks.
-  [[nodiscard]] foreseen_steps foresee(const chunkmem::activation::activation_plan& later, const training_start& start)
-  {
-    return foreseen_by(manager_, trainer_, net_, setup_, later, start);
+      return command_line::interruption::signal();
+    };
+    this->take_steps(
+        show, saves, show == nullptr, [](float loss) { return loss; }, after_step);
+    return progress_.result(trainer_.parameter_hash(), command_line::interruption::signal());
   }
 
   [[nodiscard]] std::string sample(std::string_view prompt)
@@ -357,16 +454,17 @@ class session {
     return Training::sample(trainer_, prompt, setup_.chosen.sample, setup_.chosen.seed);
   }
 
-  [[nodiscard]] std::string report_json() const { return manager_.report().json(); }
-  /// The tables of noise that were shown, as a JSON array: `step`, the number of `steps` before it, and `inputs`.
+  /// The tables of noise that were shown, as a JSON array: `step`, the `steps` before it that it is of, and `inputs`.
   [[nodiscard]] std::string noise_json() const { return "[" + noise_tables_ + "]"; }
   /// The place of every chunk.
   [[nodiscard]] auto places() const { return manager_.residency(); }
 
-  [[nodiscard]] memory_figures figures() const { return figures_of(manager_.report(), trainer_); }
-
  private:
-  /// Prints the noise since the last table, where a table is due.
+  using base = any_session<Training>;
+  using base::setup_, base::start_, base::is_resumed_, base::manager_, base::net_, base::trainer_, base::progress_,
+      base::followed_;
+
+  /// Where it is time, the noise since the last time.
   void tell_noise(std::size_t step, const display* show)
   {
     const std::size_t every = setup_.chosen.noise;
@@ -393,56 +491,9 @@ class session {
             look,
             [](std::span<double>) {}};
   }
-  void begin_step()
-  {
-    if constexpr (Training::foresees)
-      if (followed_) followed_->begin_step();
-  }
-  void end_step()
-  {
-    if constexpr (Training::foresees)
-      if (followed_)
-        followed_->end_step({.is_resumed = is_resumed_ || setup_.chosen.init.has_value(), .was_saved = was_saved_});
-  }
 
-  [[nodiscard]] float one_step(std::size_t number, const display* show)
-  {
-    using clock = std::chrono::steady_clock;
-    const chunkmem::report before = manager_.report();
-    const std::size_t skipped = trainer_.skipped();
-    begin_step();
-    const auto begin = clock::now();
-    const float loss = trainer_.step(number);
-    const double seconds = std::chrono::duration<double>(clock::now() - begin).count();
-    if (show != nullptr) {
-      const auto tokens = static_cast<double>(setup_.chosen.size.tokens_per_step());
-      const step_figures figures = step_of(setup_.chosen, trainer_, before, manager_.report(),
-                                           {.number = number + 1,
-                                            .loss = loss,
-                                            .learning_rate = trainer_.learning_rate(number),
-                                            .tokens_per_second = tokens / seconds,
-                                            .skipped = trainer_.skipped() > skipped,
-                                            .seconds = seconds});
-      show->step(figures);
-      if (metrics_) metrics_->add(figures);
-    }
-    end_step();
-    return loss;
-  }
-
-  training_setup setup_;
-  training_start start_;
-  bool is_resumed_ = false;
-  bool was_saved_ = false;
-  typename Training::backend_type memory_;
-  manager_type manager_;
-  typename Training::model_type net_;
-  typename Training::trainer_type trainer_;
-  progress progress_;
   chunkmem::activation::sampling_report noise_before_;
   std::string noise_tables_;
-  std::optional<metrics_file> metrics_;
-  typename followed_by<Training>::type followed_;
 };
 
 /// A session with the policies of the command line, and with further policies.

@@ -14,13 +14,12 @@
 #include <support/checkpointed_trainer.hpp>
 #include <support/every_policy.hpp>
 #include <support/failing.hpp>
+#include <support/figures.hpp>
 #include <support/oracles/exhaustive_activations.hpp>
 #include <support/sanitized.hpp>
 
 #include <array>
 #include <cstdint>
-#include <cstdlib>
-#include <fstream>
 #include <map>
 #include <string>
 #include <string_view>
@@ -161,12 +160,10 @@ inline tally all_runs;
 
 inline void write_figure()
 {
-  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
-  if (folder == nullptr || support::sanitized) return;  // of fewer runs
-  std::ofstream{std::string{folder} + "/test_activation.checkpointed.json"}
-      << R"([{"name": "activation.bits_identical_percent", "value": )" << 100.0 * all_runs.identical / all_runs.runs
-      << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "build/bench/bin/test_activation.checkpointed"}])"
-      << '\n';
+  if (support::sanitized) return;  // of fewer runs
+  support::write_figures(
+      "test_activation.checkpointed", "build/bench/bin/test_activation.checkpointed",
+      {{"activation.bits_identical_percent", 100.0 * all_runs.identical / all_runs.runs, "%", "==", 100}});
 }
 
 /// One run. Checks bits, capacity and faults.

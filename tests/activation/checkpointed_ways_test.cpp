@@ -2,11 +2,10 @@
 
 #include "checkpointed_runs.hpp"
 
+#include <support/figures.hpp>
 #include <support/small_network.hpp>
 
 #include <cstdint>
-#include <cstdlib>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -32,14 +31,11 @@ double half_moved = 0;
 
 void write_ways()
 {
-  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
-  if (folder == nullptr || support::sanitized || half_moved == 0 || all_ways.runs == 0) return;
-  std::ofstream{std::string{folder} + "/test_activation.checkpointed_ways.json"}
-      << R"([{"name": "activation.new_ways_identical_percent", "value": )" << 100.0 * all_ways.identical / all_ways.runs
-      << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "build/bench/bin/test_activation.checkpointed"},)"
-      << R"({"name": "activation.half_size_moved", "value": )" << half_moved
-      << R"(, "unit": "ratio", "relation": "<=", "bound": 0.55, )"
-      << R"("command": "build/bench/bin/test_activation.checkpointed"}])" << '\n';
+  if (support::sanitized || half_moved == 0 || all_ways.runs == 0) return;
+  support::write_figures(
+      "test_activation.checkpointed_ways", "build/bench/bin/test_activation.checkpointed",
+      {{"activation.new_ways_identical_percent", 100.0 * all_ways.identical / all_ways.runs, "%", "==", 100},
+       {"activation.half_size_moved", half_moved, "ratio", "<=", 0.55}});
 }
 
 /// A device of this many bytes. 0: the smallest that a rehearsal proves.

@@ -14,6 +14,7 @@
 #include <support/catch.hpp>
 #include <support/count_allocations.hpp>
 #include <support/fake_device.hpp>
+#include <support/figures.hpp>
 #include <support/kernel_launcher.hpp>
 
 #include <algorithm>
@@ -25,7 +26,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <fstream>
 #include <initializer_list>
 #include <limits>
 #include <span>
@@ -885,11 +885,8 @@ TEST_CASE("sampled bits are the same for capacities, evictions, threads, ranks, 
   compare_instruction_sets<cm::fp16>(seen);
   CHECK(seen.runs > 80);
   CHECK(seen.identical == seen.runs);
-  if (const char* const folder = std::getenv("CHUNKMEM_FIGURES"); folder != nullptr)
-    std::ofstream{std::string{folder} + "/test_activation.sampled_on_stream.json"}
-        << R"([{"name": "activation.sampled_bits_identical_percent", "value": )" << seen.percent()
-        << R"(, "unit": "%", "relation": "==", "bound": 100, )"
-        << R"("command": "build/bench/bin/test_activation.sampled_on_stream"}])" << '\n';
+  support::write_figures("test_activation.sampled_on_stream", "build/bench/bin/test_activation.sampled_on_stream",
+                         {{"activation.sampled_bits_identical_percent", seen.percent(), "%", "==", 100}});
 }
 
 TEST_CASE("sampled bits are the same in a larger product of settings", "[activation][.slow]")

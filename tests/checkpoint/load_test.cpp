@@ -9,6 +9,7 @@
 #include <support/emulated.hpp>
 #include <support/every_policy.hpp>
 #include <support/fake_device.hpp>
+#include <support/figures.hpp>
 #include <support/forked_child.hpp>
 #include <support/oracles/dice.hpp>
 #include <support/refusal.hpp>
@@ -507,11 +508,8 @@ TEST_CASE("whatever moment a save is killed at, training goes on from whole bits
   constexpr int kills = support::sanitized ? 20 : 100;
   const resumptions sum = resume_after_kills(kills);
   CHECK(sum.resumed == sum.kills);
-  if (const char* const figures = std::getenv("CHUNKMEM_FIGURES"); figures != nullptr)
-    std::ofstream{std::string{figures} + "/test_checkpoint_kills.json"}
-        << R"([{"name": "checkpoint.kills_resumed_percent", "value": )" << 100.0 * sum.resumed / sum.kills
-        << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "build/bench/bin/test_checkpoint.checkpoint"}])"
-        << '\n';
+  support::write_figures("test_checkpoint_kills", "build/bench/bin/test_checkpoint.checkpoint",
+                         {{"checkpoint.kills_resumed_percent", 100.0 * sum.resumed / sum.kills, "%", "==", 100}});
 }
 
 TEST_CASE("so it is ten thousand times", "[checkpoint][.slow]")

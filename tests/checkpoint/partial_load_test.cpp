@@ -7,6 +7,7 @@
 #include <chunkmem/sharding/sharded_model.hpp>
 
 #include <support/catch.hpp>
+#include <support/figures.hpp>
 #include <support/forked_child.hpp>
 #include <support/memory_folder.hpp>
 #include <support/oracles/dice.hpp>
@@ -20,7 +21,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
@@ -186,10 +186,15 @@ std::vector<way> all_ways()
 }
 
 /// Trained for four steps, where it has an optimizer.
+template <class Trainer>
+void train_before(Trainer& it)
+{
+  it.fill(0.25F);
+  if (it.how.has_adam) it.train(4);
+}
 void train_before(alone& it)
 {
-  it.tensors.fill(0.25F);
-  if (it.tensors.how.has_adam) it.tensors.train(4);
+  train_before(it.tensors);
 }
 /// Goes on for three steps, where it has an optimizer. @return   all bits
 template <class Trainer>
@@ -255,6 +260,22 @@ std::string on_ranks(std::uint32_t ranks, const setup& how, const cm::sharding::
   return {};
 }
 
+/// What one manager saves after four steps, and what ranks save.
+void save_of_one(const setup& how, memory_folder& folder)
+{
+  alone from{how};
+  train_before(from);
+  (void)checkpoint::save(from.m, folder);
+}
+void save_of_two(const setup& how, const cm::sharding::zero& divided, memory_folder& folder)
+{
+  CHECK(on_ranks(2, how, divided, [&](auto& tensors) -> std::string {
+          train_before(tensors);
+          (void)checkpoint::save(tensors.m, folder);
+          return {};
+        }) == "");
+}
+
 int expected_trials = 0, equal_trials = 0;
 
 void compare(const std::vector<float>& found, const std::vector<float>& expected)
@@ -272,15 +293,8 @@ TEST_CASE("ten ways to load in part leave the bits of a manager that was filled 
     INFO(it.name);
     const std::vector<float> expected = filled_by_hand(it);
     memory_folder of_one, of_two;
-    alone from{it.from};
-    train_before(from);
-    (void)checkpoint::save(from.m, of_one);
-    CHECK(on_ranks(2, it.from, cm::sharding::zero_2, [&](auto& tensors) -> std::string {
-            tensors.fill(0.25F);
-            if (tensors.how.has_adam) tensors.train(4);
-            (void)checkpoint::save(tensors.m, of_two);
-            return {};
-          }) == "");
+    save_of_one(it.from, of_one);
+    save_of_two(it.from, cm::sharding::zero_2, of_two);
     for (memory_folder* const folder : {&of_one, &of_two}) {
       INFO("saved by " << (folder == &of_one ? "one" : "two ranks"));
       {
@@ -310,72 +324,48 @@ TEST_CASE("ten ways to load in part leave the bits of a manager that was filled 
         }
     }
   }
-  if (const char* const figures = std::getenv("CHUNKMEM_FIGURES"); figures != nullptr)
-    std::ofstream{std::string{figures} + "/test_checkpoint_partial_loads.json"}
-        << R"([{"name": "edge.partial_loads_equal_percent", "value": )" << 100.0 * equal_trials / expected_trials
-        << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "build/bench/bin/test_checkpoint.checkpoint"}])"
-        << '\n';
-}
-
-TEST_CASE("a load in part that fails at any read leaves what begins anew, and the next one ends right", "[checkpoint]")
-{
-  for (const way& it : all_ways()) {
-    INFO(it.name);
-    const std::vector<float> expected = filled_by_hand(it);
-    memory_folder folder;
-    alone from{it.from};
-    train_before(from);
-    (void)checkpoint::save(from.m, folder);
-    bool is_over = false;
-    for (std::uint64_t operation = 0; !is_over; ++operation) {
-      alone to{it.to};
-      to.tensors.fill(0.5F);
-      support::faults.arm({support::fault_source::file, operation});
-      try {
-        (void)checkpoint::load(to.m, folder, it.options);
-        is_over = true;
-      } catch (const cm::io_error&) {
-        support::faults.disarm();
-        (void)checkpoint::load(to.m, folder, it.options);
-      }
-      support::faults.disarm();
-      if (bits_behind(to.tensors) != expected) FAIL("at operation " << operation);
-      REQUIRE(operation < 1'000);
-    }
-  }
+  support::write_figures(
+      "test_checkpoint_partial_loads", "build/bench/bin/test_checkpoint.checkpoint",
+      {{"edge.partial_loads_equal_percent", 100.0 * equal_trials / expected_trials, "%", "==", 100}});
 }
 
 namespace {
 
-/// Over two ranks, a read of one of them fails: both get the error, and the next load succeeds.
-/// @param pace   of the operations on files that fail in turn
-void fail_on_two_ranks(std::uint64_t pace)
+/// One operation on files after the other fails: all ranks hear of it, and the next load ends right.
+/// @param ranks   0: a manager without ranks   @param pace   of the operations that fail in turn
+void fail_at_reads(std::uint32_t ranks, std::uint64_t pace)
 {
   for (const way& it : all_ways()) {
     INFO(it.name);
     const std::vector<float> expected = filled_by_hand(it);
     memory_folder folder;
-    alone from{it.from};
-    train_before(from);
-    (void)checkpoint::save(from.m, folder);
+    save_of_one(it.from, folder);
     bool is_over = false;
     std::uint64_t failed = 0;
     for (std::uint64_t operation = 0; !is_over; operation += pace) {
       INFO("operation " << operation);
-      std::vector<std::uint8_t> threw(2);
+      std::vector<std::uint8_t> threw(std::max(ranks, 1U));
+      const auto load_twice = [&](auto& tensors) -> std::string {
+        std::uint32_t rank = 0;
+        if constexpr (requires { tensors.m.ranks(); }) rank = cm::index_of(tensors.m.ranks().rank());
+        tensors.fill(0.5F);
+        try {
+          (void)checkpoint::load(tensors.m, folder, it.options);
+        } catch (const cm::io_error&) {
+          threw[rank] = 1;
+          (void)checkpoint::load(tensors.m, folder, it.options);
+        }
+        return bits_behind(tensors) == expected ? "" : "other bits";
+      };
       support::faults.arm({support::fault_source::file, operation});
-      CHECK(on_ranks(2, it.to, cm::sharding::zero_3, [&](auto& tensors) -> std::string {
-              tensors.fill(0.5F);
-              try {
-                (void)checkpoint::load(tensors.m, folder, it.options);
-              } catch (const cm::io_error&) {
-                threw[cm::index_of(tensors.m.ranks().rank())] = 1;
-                (void)checkpoint::load(tensors.m, folder, it.options);
-              }
-              return bits_behind(tensors) == expected ? "" : "other bits";
-            }) == "");
+      if (ranks == 0) {
+        alone to{it.to};
+        CHECK(load_twice(to.tensors) == "");
+      } else {
+        CHECK(on_ranks(ranks, it.to, cm::sharding::zero_3, load_twice) == "");
+      }
       support::faults.disarm();
-      CHECK(threw[0] == threw[1]);
+      CHECK(std::ranges::count(threw, threw[0]) == static_cast<std::ptrdiff_t>(threw.size()));
       is_over = threw[0] == 0;
       failed += threw[0];
       REQUIRE(operation < 1'000);
@@ -386,16 +376,39 @@ void fail_on_two_ranks(std::uint64_t pace)
 
 }  // namespace
 
+TEST_CASE("a load in part that fails at any read leaves what begins anew, and the next one ends right", "[checkpoint]")
+{
+  fail_at_reads(0, 1);
+}
+
 TEST_CASE("a load in part that fails at a read of one rank fails on all, and the next one ends right", "[checkpoint]")
 {
-  fail_on_two_ranks(9);
+  fail_at_reads(2, 9);
 }
 
 TEST_CASE("a load in part that fails at any read of any rank fails on all, and the next one ends right",
           "[checkpoint][.slow]")
 {
-  fail_on_two_ranks(1);
+  fail_at_reads(2, 1);
 }
+
+namespace {
+
+/// One manager and two ranks find the first generation, and what begins anew as it was.
+void expect_first_generation(memory_folder& folder, const way& it)
+{
+  const std::vector<float> expected = filled_by_hand(it);
+  const auto take = [&](auto& tensors) -> std::string {
+    tensors.fill(0.5F);
+    const auto found = checkpoint::load(tensors.m, folder, it.options);
+    return found.number == 1 && bits_behind(tensors) == expected ? "" : "other bits";
+  };
+  alone to{it.to};
+  CHECK(take(to.tensors) == "");
+  CHECK(on_ranks(2, it.to, cm::sharding::zero_3, take) == "");
+}
+
+}  // namespace
 
 TEST_CASE("behind damage that is found late, an older generation finds what begins anew as it was", "[checkpoint]")
 {
@@ -406,16 +419,7 @@ TEST_CASE("behind damage that is found late, an older generation finds what begi
   from.tensors.train(1);
   (void)checkpoint::save(from.m, folder);
   folder.flip("generation-000002-00000.safetensors", 20'000);
-  const way it = all_ways()[2];
-  const std::vector<float> expected = filled_by_hand(it);
-  const auto take = [&](auto& tensors) -> std::string {
-    tensors.fill(0.5F);
-    const auto found = checkpoint::load(tensors.m, folder, it.options);
-    return found.number == 1 && bits_behind(tensors) == expected ? "" : "other bits";
-  };
-  alone to{it.to};
-  CHECK(take(to.tensors) == "");
-  CHECK(on_ranks(2, it.to, cm::sharding::zero_3, take) == "");
+  expect_first_generation(folder, all_ways()[2]);
 }
 
 TEST_CASE("an older generation finds what begins anew as it was, also where the damaged one had all of it",
@@ -423,13 +427,7 @@ TEST_CASE("an older generation finds what begins anew as it was, also where the 
 {
   memory_folder folder;
   const way it = all_ways()[2];
-  const std::vector<float> expected = filled_by_hand(it);
-  CHECK(on_ranks(2, it.from, cm::sharding::zero_1, [&](auto& tensors) -> std::string {
-          tensors.fill(0.25F);
-          tensors.train(4);
-          (void)checkpoint::save(tensors.m, folder);
-          return {};
-        }) == "");
+  save_of_two(it.from, cm::sharding::zero_1, folder);
   CHECK(on_ranks(2, it.to, cm::sharding::zero_1, [&](auto& tensors) -> std::string {
           tensors.fill(0.5F);
           (void)checkpoint::load(tensors.m, folder, it.options);
@@ -437,14 +435,7 @@ TEST_CASE("an older generation finds what begins anew as it was, also where the 
           return {};
         }) == "");
   folder.flip("generation-000002-00001.safetensors", 5'000);  // states are in the other file, so this is found late
-  const auto take = [&](auto& tensors) -> std::string {
-    tensors.fill(0.5F);
-    const auto found = checkpoint::load(tensors.m, folder, it.options);
-    return found.number == 1 && bits_behind(tensors) == expected ? "" : "other bits";
-  };
-  alone to{it.to};
-  CHECK(take(to.tensors) == "");
-  CHECK(on_ranks(2, it.to, cm::sharding::zero_3, take) == "");
+  expect_first_generation(folder, it);
 }
 
 TEST_CASE("a weight that begins anew without bytes is named, also where another rank has all of it", "[checkpoint]")
@@ -505,9 +496,7 @@ TEST_CASE("states of each rank load on other ranks where they are left out and b
 TEST_CASE("a parameter counts its updates anew where all of its lists begin anew", "[checkpoint]")
 {
   memory_folder folder;
-  alone from{{}};
-  train_before(from);
-  (void)checkpoint::save(from.m, folder);
+  save_of_one({}, folder);
   const auto missed_with = [&](const char* lists) {
     alone to{{}};
     (void)checkpoint::load(to.m, folder, {.begins_anew = {lists}, .leaves_out = {lists}});
@@ -535,9 +524,7 @@ TEST_CASE("a weight that was saved without bytes may begin anew", "[checkpoint]"
 TEST_CASE("a part of the names is named by the error, and ranks agree on what may differ", "[checkpoint]")
 {
   memory_folder folder;
-  alone from{{}};
-  train_before(from);
-  (void)checkpoint::save(from.m, folder);
+  save_of_one({}, folder);
   alone to{{.has_lora = true}};
   to.tensors.fill(0.5F);
   CHECK_THROWS_WITH(checkpoint::load(to.m, folder, {.begins_anew = {"*lora.a"}}),

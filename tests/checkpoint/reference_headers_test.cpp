@@ -6,6 +6,7 @@
 #include <chunkmem/io/posix_folder.hpp>
 
 #include <support/catch.hpp>
+#include <support/figures.hpp>
 #include <support/oracles/dice.hpp>
 
 #include <cstdint>
@@ -202,11 +203,8 @@ TEST_CASE("headers are taken that the reference takes, but for the limits, and n
   }
   CHECK(taken_by_both > 200);
   CHECK(taken_here_alone == 0);
-  if (const char* const figures = std::getenv("CHUNKMEM_FIGURES"); figures != nullptr)
-    std::ofstream{std::string{figures} + "/test_checkpoint_reference.json"}
-        << R"([{"name": "edge.safetensors_refused_here_alone", "value": )" << refused_here_alone
-        << R"(, "unit": "headers", "relation": "==", "bound": 0, )"
-        << R"("command": "build/bench/bin/test_checkpoint.checkpoint '[.python]'"}])" << '\n';
+  support::write_figures("test_checkpoint_reference", "build/bench/bin/test_checkpoint.checkpoint '[.python]'",
+                         {{"edge.safetensors_refused_here_alone", refused_here_alone, "headers", "==", 0}});
 }
 
 }  // namespace reference_headers_test

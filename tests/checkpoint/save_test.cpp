@@ -6,6 +6,7 @@
 
 #include <chunkmem/checkpoint/export_values.hpp>
 #include <chunkmem/checkpoint/generation_reader.hpp>
+#include <support/figures.hpp>
 #include <support/forked_child.hpp>
 #include <support/own_disk.hpp>
 #include <support/power_cut_search.hpp>
@@ -293,14 +294,10 @@ support::power_cut_search::result cut_everywhere(const support::disk_content& be
 
 void write_figures(std::uint64_t states, std::uint64_t corrupt)
 {
-  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
-  if (folder == nullptr || support::sanitized) return;  // of fewer disks
-  const char* const command = R"("command": "build/bench/bin/test_checkpoint.checkpoint"})";
-  std::ofstream{std::string{folder} + "/test_checkpoint.checkpoint.json"}
-      << R"([{"name": "checkpoint.power_cut_states", "value": )" << states
-      << R"(, "unit": "disks", "relation": ">=", "bound": 10000, )" << command
-      << R"(, {"name": "checkpoint.power_cut_corrupt", "value": )" << corrupt
-      << R"(, "unit": "disks", "relation": "==", "bound": 0, )" << command << "]\n";
+  if (support::sanitized) return;  // of fewer disks
+  support::write_figures("test_checkpoint.checkpoint", "build/bench/bin/test_checkpoint.checkpoint",
+                         {{"checkpoint.power_cut_states", states, "disks", ">=", 10'000},
+                          {"checkpoint.power_cut_corrupt", corrupt, "disks", "==", 0}});
 }
 
 }  // namespace

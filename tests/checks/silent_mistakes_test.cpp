@@ -4,9 +4,9 @@
 #include "user_mistakes.hpp"
 
 #include <support/catch.hpp>
+#include <support/figures.hpp>
 #include <support/sanitized.hpp>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -96,11 +96,8 @@ TEST_CASE("mistakes that were silent are found", "[checks]")
   CHECK(all.total >= 40);
   count(of_version_01, page, all);
   if (!support::thread_sanitized) count(by_a_child, page, all);  // it takes no fork beside threads
-  if (const char* const folder = std::getenv("CHUNKMEM_FIGURES"); folder != nullptr)
-    std::ofstream{std::string{folder} + "/test_checks.json"}
-        << R"([{"name": "edge.silent_mistakes_found_percent", "value": )" << 100.0 * all.found / all.total
-        << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "build/test/bin/test_checks '[checks]'"}])"
-        << "\n";
+  support::write_figures("test_checks", "build/test/bin/test_checks '[checks]'",
+                         {{"edge.silent_mistakes_found_percent", 100.0 * all.found / all.total, "%", "==", 100}});
 }
 
 }  // namespace silent_mistakes_test

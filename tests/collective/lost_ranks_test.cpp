@@ -2,6 +2,7 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/collective/local_threads.hpp>
 #include <support/catch.hpp>
+#include <support/figures.hpp>
 #include <support/rank_schedule.hpp>
 #include <support/rank_threads.hpp>
 #include <support/sanitized.hpp>
@@ -9,8 +10,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
-#include <fstream>
 #include <optional>
 #include <string>
 #include <vector>
@@ -145,14 +144,10 @@ std::vector<verdict> with_a_death(std::uint32_t ranks, std::uint32_t dead, std::
   return verdicts;
 }
 
-/// A figure with its bound, in a file of its own.
-void write_figure(const std::string& name, double value, const std::string& relation_and_bound, const std::string& unit)
+/// In a file of its own.
+void write_figure(const std::string& name, const support::figure& it)
 {
-  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
-  if (folder == nullptr) return;
-  std::ofstream{std::string{folder} + "/test_collective." + name + ".json"}
-      << R"([{"name": "collective.)" << name << R"(", "value": )" << value << R"(, "unit": ")" << unit << R"(", )"
-      << relation_and_bound << R"(, "command": "build/bench/bin/test_collective"}])" << '\n';
+  support::write_figures("test_collective." + name, "build/bench/bin/test_collective", {it});
 }
 
 TEST_CASE("every survivor of a rank that stops, leaves or gives up at any operation gets an error and no wrong byte",
@@ -179,7 +174,8 @@ TEST_CASE("every survivor of a rank that stops, leaves or gives up at any operat
                              verdicts[rank].seconds - (how == end::silence ? static_cast<double>(deadline) * 1e-9 : 0));
           }
         }
-  write_figure("death_to_error_seconds_over_deadline", worst, R"("relation": "<=", "bound": 0.5)", "s");
+  write_figure("death_to_error_seconds_over_deadline",
+               {"collective.death_to_error_seconds_over_deadline", worst, "s", "<=", 0.5});
 }
 
 TEST_CASE("the rank that did not come is named", "[collective]")
@@ -289,14 +285,15 @@ double detected_percent(std::uint64_t count)
 
 TEST_CASE("schedules that differ on one rank are an error on every rank before a byte is wrong", "[collective]")
 {
-  write_figure("mismatches_detected_percent", detected_percent(support::sanitized ? 100 : 400),
-               R"("relation": "==", "bound": 100)", "%");
+  write_figure("mismatches_detected_percent", {"collective.mismatches_detected_percent",
+                                               detected_percent(support::sanitized ? 100 : 400), "%", "==", 100});
 }
 
 TEST_CASE("ten thousand schedules that differ on one rank are an error on every rank before a byte is wrong",
           "[collective][.slow]")
 {
-  write_figure("mismatches_detected_percent", detected_percent(10'000), R"("relation": "==", "bound": 100)", "%");
+  write_figure("mismatches_detected_percent",
+               {"collective.mismatches_detected_percent", detected_percent(10'000), "%", "==", 100});
 }
 
 }  // namespace lost_ranks_test

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks that are killed or stopped while the others wait for them: real processes, real signals, under mpirun.
 #include <support/catch.hpp>
+#include <support/figures.hpp>
 #include <support/launched_job.hpp>
 
 #include <unistd.h>
@@ -175,11 +176,8 @@ TEST_CASE("every survivor of a rank that was killed or stopped gets an error", "
 {
   if (!can_run("CHUNKMEM_MPI_RANK")) SKIP("CHUNKMEM_MPIRUN and CHUNKMEM_MPI_RANK say what to run");
   const double late = check_runs(1, 5, std::chrono::milliseconds{1'000});
-  if (const char* const folder = std::getenv("CHUNKMEM_FIGURES"); folder != nullptr)
-    std::ofstream{std::string{folder} + "/test_collective_mpi.json"}
-        << R"([{"name": "collective.mpi_death_to_error_seconds_over_deadline", "value": )" << late
-        << R"(, "unit": "s", "relation": "<=", "bound": 0.5, )"
-        << R"("command": "ctest --preset bench -R collective_mpi.deaths"}])" << '\n';
+  support::write_figures("test_collective_mpi", "ctest --preset bench -R collective_mpi.deaths",
+                         {{"collective.mpi_death_to_error_seconds_over_deadline", late, "s", "<=", 0.5}});
 }
 
 TEST_CASE("where a rank is silent after it left its group, the others end with a message", "[collective_mpi][deaths]")

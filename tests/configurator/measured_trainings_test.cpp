@@ -7,6 +7,7 @@
 #include <chunkmem/configurator/trained_model.hpp>
 
 #include <support/catch.hpp>
+#include <support/figures.hpp>
 
 #include "amp_rules.hpp"
 #include "amp_trainings.hpp"
@@ -17,7 +18,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -144,19 +144,10 @@ void print(const char* what, const quality& it)
 
 void write_figures(const quality& it)
 {
-  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
-  if (folder == nullptr) return;
-  std::ofstream out{std::string{folder} + "/test_configurator.measured.json"};
-  const auto write = [&](const char* name, double value, const char* unit, const char* relation, double bound,
-                         const char* end) {
-    out << R"({"name": ")" << name << R"(", "value": )" << value << R"(, "unit": ")" << unit << R"(", "relation": ")"
-        << relation << R"(", "bound": )" << bound << R"(, "command": "build/bench/bin/test_configurator.measured"})"
-        << end;
-  };
-  out << "[";
-  write("plan.measured_spearman", it.correlation, "correlation", ">=", 0.94, ",\n ");
-  write("plan.best_of_first_two_over_measured_best", it.best_of_two_over_best, "ratio", "<=", 1.05, ",\n ");
-  write("plan.median_log_error", it.median_log_error, "", "<=", 0.25, "]\n");
+  support::write_figures("test_configurator.measured", "build/bench/bin/test_configurator.measured",
+                         {{"plan.measured_spearman", it.correlation, "correlation", ">=", 0.94},
+                          {"plan.best_of_first_two_over_measured_best", it.best_of_two_over_best, "ratio", "<=", 1.05},
+                          {"plan.median_log_error", it.median_log_error, "", "<=", 0.25}});
 }
 
 }  // namespace

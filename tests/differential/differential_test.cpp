@@ -2,11 +2,10 @@
 #include "campaign.hpp"
 
 #include <support/catch.hpp>
+#include <support/figures.hpp>
 #include <support/sanitized.hpp>
 
 #include <cstdint>
-#include <cstdlib>
-#include <fstream>
 #include <iostream>
 #include <string>
 
@@ -69,27 +68,6 @@ finding find(const planted& it)
   return hunt(setting_of, 1, operations_in_ci, sum);
 }
 
-struct figure {
-  const char* name;
-  std::uint64_t value;
-  const char* relation;
-  std::uint64_t bound;
-};
-
-void write_figures(std::initializer_list<figure> figures)
-{
-  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
-  if (folder == nullptr) return;
-  std::ofstream out{std::string{folder} + "/test_differential.json"};
-  const char* before = "[";
-  for (const figure& it : figures) {
-    out << before << R"({"name": ")" << it.name << R"(", "value": )" << it.value << R"(, "unit": "", "relation": ")"
-        << it.relation << R"(", "bound": )" << it.bound << R"(, "command": "build/bench/bin/test_differential"})";
-    before = ",\n ";
-  }
-  out << "]\n";
-}
-
 std::uint64_t find_planted_bugs()
 {
   std::uint64_t found = 0;
@@ -124,9 +102,10 @@ TEST_CASE("random operations on every backend equal a model of vectors, and six 
   const std::uint64_t found = find_planted_bugs();
   CHECK(found == (support::sanitized ? std::size(bugs) - 2 : std::size(bugs)));
   if (support::sanitized) return;  // figures are those of all bugs
-  write_figures({{"engine.differential_divergences", differing, "==", 0},
-                 {"engine.planted_bugs_found", found, "==", 6},
-                 {"engine.differential_operations", sum.operations, ">=", 1'000'000}});
+  support::write_figures("test_differential", "build/bench/bin/test_differential",
+                         {{"engine.differential_divergences", differing, "", "==", 0},
+                          {"engine.planted_bugs_found", found, "", "==", 6},
+                          {"engine.differential_operations", sum.operations, "", ">=", 1'000'000}});
 }
 
 TEST_CASE("a hundred million random operations equal the model, and meet every transition and every error",

@@ -4,6 +4,7 @@
 #include "walk.hpp"
 
 #include <support/managed_parameters.hpp>
+#include <support/trainer_calls.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -18,10 +19,12 @@ namespace cm = chunkmem;
 /// The same loop out of a manager, with weights of `Element`. An iteration that reads a weight whose bytes a gradient
 /// has taken is refused; it is forgotten and taken again, as the documentation says. No other refusal is.
 template <class Manager, class Backend, class Element, class Net = uneven_blocks>
-class managed_walk {
+class managed_walk : support::trainer_calls<Manager, Backend> {
+  using calls = support::trainer_calls<Manager, Backend>;
+
  public:
   managed_walk(Manager& manager, Backend& backend, const mixed::recipe& how, cm::agent stream)
-      : m_{manager}, backend_{backend}, stream_{stream}, weights_{manager, backend, how, Net::parameters()}
+      : calls{manager, backend, {.main = stream}}, weights_{manager, backend, how, Net::parameters()}
   {
     x_ = m_.template add_stacked<Element>(Net::most_visits + 1, {batch, width}, cm::role::activation);
     h_ = m_.template add_stacked<Element>(Net::most_visits, {batch, Net::widest}, cm::role::activation);
@@ -60,7 +63,7 @@ class managed_walk {
         if (!is_expected || updating_ || tries == parameters_in<Net>) throw;
         ++retried_;
         losses_.resize(noted);
-        forget();
+        forget_iteration();
       }
     }
   }
@@ -78,31 +81,10 @@ class managed_walk {
   [[nodiscard]] bool strayed() const noexcept { return strayed_; }
 
  private:
-  template <class Kind>
-  [[nodiscard]] auto use(cm::tensor<Kind> it)
-  {
-    return m_.acquire(it, cm::access::read, stream_);
-  }
-  template <class Kind>
-  [[nodiscard]] auto make(cm::tensor<Kind> it)
-  {
-    return m_.acquire(it, cm::access::write, stream_);
-  }
+  using calls::m_, calls::crew_, calls::use, calls::make, calls::workspace, calls::numbers, calls::launch,
+      calls::forget;
+
   [[nodiscard]] auto weight(std::size_t index) { return use(weights_.template as<Element>(index)); }
-  [[nodiscard]] auto workspace(std::uint64_t elements)
-  {
-    return m_.lease(cm::tier::device, cm::bytes{elements * sizeof(float)}, stream_);
-  }
-  template <class Lease>
-  [[nodiscard]] static float* numbers(const Lease& it)
-  {
-    return reinterpret_cast<float*>(it.data());
-  }
-  template <class Kernel>
-  void launch(Kernel work)
-  {
-    if (!m_.rehearsing()) backend_.launch(stream_, work);
-  }
 
   void iterate(const turn& it, std::uint64_t number)
   {
@@ -209,7 +191,7 @@ class managed_walk {
     const auto wide = workspace(batch * inner);
     const auto h = use(h_.slice(index));
     const auto x = use(x_.slice(index));
-    const auto flow = m_.acquire(flow_, cm::access::read_write, stream_);
+    const auto flow = m_.acquire(flow_, cm::access::read_write, crew_.main);
     auto down = weight(Net::down_of(block));
     launch([wide = numbers(wide), flow = mixed::floats{flow.data()}, down = mixed::view(down), inner] {
       mixed::multiply_transposed(wide, flow, down, inner, width, false);
@@ -218,7 +200,7 @@ class managed_walk {
                            [h = mixed::view(h), in = mixed::floats{flow.data()}, inner](auto out, float beta) {
                              mixed::outer(out, h, in, inner, width, beta);
                            });
-    weights_.differentiate(Net::bias_of(block), stream_, is_last(Net::bias_of(block)),
+    weights_.differentiate(Net::bias_of(block), crew_.main, is_last(Net::bias_of(block)),
                            [wide = numbers(wide), h = mixed::view(h), inner](auto out, float beta) {
                              mixed::softsign_backward(wide, h, batch * inner);
                              mixed::sum_rows(out, wide, inner, beta);
@@ -253,7 +235,7 @@ class managed_walk {
     return m_.rehearsing() ? 0.0F : mixed::sum_of(mixed::view(pin), pin.size());
   }
 
-  void forget()
+  void forget_iteration()
   {
     m_.drop_gradients();
     for (std::uint32_t index = 0; index < Net::most_visits; ++index) {
@@ -263,15 +245,7 @@ class managed_walk {
     forget(x_.slice(Net::most_visits));
     forget(flow_);
   }
-  template <class Kind>
-  void forget(cm::tensor<Kind> it)
-  {
-    if (m_.state_of(it) != cm::tensor_state::free) m_.drop(it);
-  }
 
-  Manager& m_;
-  Backend& backend_;
-  cm::agent stream_;
   mixed::managed_parameters<Manager, Backend, Element> weights_;
   cm::stacked<Element> x_, h_;
   cm::tensor<float> flow_{}, loss_{};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/splitmix64.hpp>
 #include <support/mixed_model.hpp>
 
 #include <algorithm>
@@ -52,21 +53,18 @@ template <class Net>
 inline constexpr std::size_t parameters_in = 1 + std::size_t{Net::blocks} * 3;
 inline constexpr std::size_t parameter_count = parameters_in<uneven_blocks>;
 
-/// The same random numbers on every machine (splitmix64).
+/// The same random numbers on every machine.
 class dice {
  public:
-  explicit dice(std::uint64_t seed) noexcept : state_{seed} {}
+  explicit dice(std::uint64_t seed) noexcept : numbers_{seed} {}
   [[nodiscard]] std::uint32_t below(std::size_t end) noexcept
   {
-    std::uint64_t z = state_ += 0x9E3779B97F4A7C15U;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
-    return static_cast<std::uint32_t>((z ^ (z >> 31)) % end);
+    return static_cast<std::uint32_t>(numbers_.next() % end);
   }
   [[nodiscard]] bool percent(std::uint32_t chance) noexcept { return below(100) < chance; }
 
  private:
-  std::uint64_t state_;
+  chunkmem::splitmix64 numbers_;
 };
 
 /// A parameter is read on the host before the pass visits its next block.

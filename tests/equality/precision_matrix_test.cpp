@@ -3,10 +3,9 @@
 
 #include <support/any_backend.hpp>
 #include <support/catch.hpp>
+#include <support/figures.hpp>
 #include <support/refusal.hpp>
 
-#include <cstdlib>
-#include <fstream>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -24,13 +23,10 @@ struct tally {
 
 void write_figure(const tally& sum)
 {
-  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
-  if (folder == nullptr) return;
-  std::ofstream{std::string{folder} + "/test_equality.precision.json"}
-      << R"([{"name": "engine.equality_runs_identical_percent", "value": )"
-      << 100.0 * static_cast<double>(sum.identical) / static_cast<double>(sum.runs)
-      << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "build/bench/bin/test_equality.precision"}])"
-      << '\n';
+  support::write_figures(
+      "test_equality.precision", "build/bench/bin/test_equality.precision",
+      {{"engine.equality_runs_identical_percent",
+        100.0 * static_cast<double>(sum.identical) / static_cast<double>(sum.runs), "%", "==", 100}});
 }
 
 std::vector<setting> allowed_settings()

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "training_fixture.hpp"
 
+#include <faults/failed_copies.hpp>
 #include <support/sanitized.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <iostream>
 #include <optional>
-#include <string>
-#include <vector>
 
 namespace retry_test {
 
@@ -32,131 +30,14 @@ mixed::recipe recipe(mixed::rule which, mixed::updating updates = mixed::updatin
           .updates = updates};
 }
 
-/// A trainer that follows the documentation after an error.
-class patient {
- public:
-  using manager = cm::manager<any_backend, chosen_gradient>;
-  using trainer = mixed::trainer<manager, any_backend, cm::bf16>;
-
-  patient(const support::failure_plan& plan, const support::adversarial_options& options, const mixed::recipe& how,
-          bool in_place, bool same_scope)
-      : memory{options, plan},
-        persistent_{plan.persistent},
-        same_scope_{same_scope},
-        m{memory, chunks, chosen_gradient{in_place}},
-        run{m, memory, how}
-  {
-    run.rehearse();
-  }
-
-  mixed::outcome train(std::vector<std::uint64_t>* census)
-  {
-    until_done([this] { run.initialise(); });
-    if (census != nullptr) census->push_back(memory.copies());
-    for (std::uint32_t now = 0; now < steps; ++now) {
-      step(now);
-      if (now % 2 == 1) until_done([this, now] { run.evaluate(now); }, [this] { run.forget_step(); });
-      if (census != nullptr) census->push_back(memory.copies());
-    }
-    memory.set_plan({});
-    return run.collect();
-  }
-
-  any_backend memory;
-  int errors = 0;
-
- private:
-  template <class Work>
-  void until_done(Work work)
-  {
-    for (bool done = false; !done;) {
-      try {
-        work();
-        done = true;
-      } catch (const cm::error& refused) {
-        count(refused);
-      }
-    }
-  }
-  template <class Work, class Repair>
-  void until_done(Work work, Repair repair)
-  {
-    until_done([&] {
-      try {
-        work();
-      } catch (const cm::error&) {
-        until_done(repair);  // it copies, too
-        throw;
-      }
-    });
-  }
-  /// A failed pass is dropped and run again; a failed update is called again, here or in a new iteration.
-  void step(std::uint32_t now)
-  {
-    bool updating = false;
-    until_done(
-        [&] {
-          auto scope = m.iteration();
-          if (!updating) run.forward_and_backward(scope, now, 0);
-          updating = true;
-          if (same_scope_)
-            until_done([this] { run.update(); });
-          else
-            run.update();
-        },
-        [&] {
-          if (!updating) run.forget_step();
-        });
-  }
-  void count(const cm::error& refused)
-  {
-    ++errors;
-    INFO(refused.what());
-    REQUIRE(errors < 6);
-    REQUIRE((refused.code() == cm::error_code::device || refused.code() == cm::error_code::out_of_memory));
-    if (persistent_ && errors == 3) memory.set_plan({});  // the first retries still fail
-  }
-
-  bool persistent_;
-  bool same_scope_;
-
- public:
-  manager m;
-  trainer run;
-};
+using patient_manager = cm::manager<any_backend, chosen_gradient>;
 
 /// @param stride   every so many copies one run; 1 is all of them
 void fail_copies(mixed::rule which, bool in_place, std::uint64_t stride,
                  mixed::updating updates = mixed::updating::at_once)
 {
-  const mixed::recipe how = recipe(which, updates);
-  const mixed::outcome expected = mixed::reference{how}.train();
-  support::adversarial_options options{
-      .device_capacity = plenty, .host_capacity = plenty, .when = support::schedule::latest};
-  {
-    any_backend memory{options};
-    patient::manager m{memory, chunks, chosen_gradient{in_place}};
-    options.device_capacity = patient::trainer{m, memory, how}.rehearse().smallest_device + frame;
-  }
-  std::vector<std::uint64_t> ends;
-  patient quiet{{}, options, how, in_place, false};
-  REQUIRE(expected.difference(quiet.train(&ends)) == "");
-  REQUIRE(quiet.errors == 0);
-  std::uint64_t runs = 0;
-  for (std::uint64_t k = 0; k < ends.back(); k += stride) {
-    const bool persistent = (k / stride) % 2 == 1;
-    INFO((in_place ? "in place" : "separate")
-         << ", copy " << k << " of " << ends.back() << (persistent ? ", until it is repaired" : ", once"));
-    patient it{{.copy = k, .persistent = persistent}, options, how, in_place, (k / stride) % 4 < 2};
-    const std::string difference = expected.difference(it.train(nullptr));
-    REQUIRE(difference == "");
-    REQUIRE(it.errors > 0);
-    it.memory.drain();
-    REQUIRE(it.memory.faults().empty());
-    ++runs;
-  }
-  std::cout << (in_place ? "in place" : "separate") << ": " << ends.back() << " copies, " << runs
-            << " of them failed, one in each run, and each run had the bits of an undisturbed one\n";
+  (void)failed_copies::fail_copies<patient_manager, cm::bf16>({.how = recipe(which, updates), .in_place = in_place},
+                                                              stride);
 }
 
 }  // namespace
@@ -233,7 +114,7 @@ TEST_CASE("a step that was decided to be skipped stays skipped when it is taken 
       INFO((in_place ? "in place" : "separate") << ", copy " << k);
       any_backend memory{support::adversarial_options{
           .device_capacity = 4 * frame, .host_capacity = plenty, .when = support::schedule::latest}};
-      patient::manager m{memory, chunks, chosen_gradient{in_place}};
+      patient_manager m{memory, chunks, chosen_gradient{in_place}};
       cm::optimizer::adam kernel;
       m.use(kernel);
       const auto weights = m.add_stacked<cm::bf16>(count, {elements}, cm::role::parameter);

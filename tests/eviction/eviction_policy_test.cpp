@@ -69,15 +69,6 @@ static_assert(!eviction_policy<with_an_enter_that_throws>);
 static_assert(!eviction_policy<deaf> && !hears_profile<deaf>);
 static_assert(!eviction_policy<of_another_kind> && !eviction_policy<immovable> && !eviction_policy<int>);
 
-}  // namespace
-
-TEST_CASE("the laws of eviction hold for the least that the concept asks", "[eviction]")
-{
-  conformance::eviction_policy_laws<lowest_id>();
-}
-
-namespace {
-
 struct clean_first {
   static constexpr std::string_view name = "clean_first";
   static auto key(const eviction::candidate& item) { return std::pair{item.dirty, item.frames}; }

@@ -5,6 +5,7 @@
 
 #include <conformance/eviction_policy.hpp>
 #include <support/catch.hpp>
+#include <support/figures.hpp>
 #include <support/oracles/dice.hpp>
 #include <support/oracles/paging.hpp>
 #include <support/oracles/record_builder.hpp>
@@ -13,58 +14,75 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <deque>
-#include <fstream>
 #include <limits>
-#include <list>
 #include <map>
 #include <set>
-#include <string>
+#include <type_traits>
 #include <vector>
 
-namespace lru_test {
+namespace textbook {
 
 using namespace chunkmem;
 
 namespace {
 
-/// The textbook: a list with the chunk used last at its end.
-template <class Loads>
-std::uint32_t textbook_loads(const support::trace& used, std::uint32_t frames, Loads loads)
+/// The textbook's list of lru, whose front was used longest ago, and its queue of fifo, in which a use changes nothing.
+template <class Policy, class Loads>
+std::uint32_t loads_of(const support::trace& used, std::uint32_t frames, Loads loads)
 {
-  std::list<std::uint32_t> resident;
+  std::deque<std::uint32_t> resident;
   std::uint32_t sum = 0;
   for (std::uint32_t now = 0; now < used.size(); ++now) {
-    const std::uint32_t chunk = used[now];
-    const auto found = std::find(resident.begin(), resident.end(), chunk);
-    if (found != resident.end()) {
-      resident.erase(found);
-    } else {
+    const auto found = std::find(resident.begin(), resident.end(), used[now]);
+    if (found == resident.end()) {
       sum += loads(now) ? 1 : 0;
       if (resident.size() == frames) resident.pop_front();
+    } else if (std::is_same_v<Policy, eviction::lru>) {
+      resident.erase(found);
+    } else {
+      continue;
     }
-    resident.push_back(chunk);
+    resident.push_back(used[now]);
   }
   return sum;
 }
 
-void equals_the_textbook(std::uint64_t traces)
+template <class Policy>
+void equals_on_random_reads()
 {
-  for (std::uint64_t seed = 1; seed <= traces; ++seed) {
+  for (std::uint64_t seed = 1; seed <= (support::sanitized ? 10'000U : 100'000U); ++seed) {
     support::dice dice{seed};
     const std::uint32_t chunks = dice.between(1, 8);
     const std::uint32_t frames = dice.between(1, 5);
     support::trace reads(dice.below(24));
     for (std::uint32_t& chunk : reads) chunk = dice.below(chunks);
     const bool profiled = dice.one_in(2);  // a profile makes no difference
-    if (support::loads_of<eviction::lru>(reads, chunks, frames, profiled) !=
-        textbook_loads(reads, frames, [](std::uint32_t) { return true; }))
+    if (support::loads_of<Policy>(reads, chunks, frames, profiled) !=
+        loads_of<Policy>(reads, frames, [](std::uint32_t) { return true; }))
+      FAIL("seed " << seed);
+  }
+}
+
+template <class Policy>
+void equals_in_a_manager()
+{
+  for (std::uint64_t seed = 1; seed <= 1'000; ++seed) {
+    support::dice dice{seed};
+    const support::tidal_trace what = support::roll_tidal_trace(dice, false);
+    if (support::engine_loads_of<Policy>(what) !=
+        loads_of<Policy>(what.used, what.frames[0], [&](std::uint32_t now) { return what.loads(now); }))
       FAIL("seed " << seed);
   }
 }
 
 }  // namespace
+
+}  // namespace textbook
+
+namespace lru_test {
+
+using namespace chunkmem;
 
 TEST_CASE("lru keeps the laws of an eviction policy", "[eviction]")
 {
@@ -91,18 +109,12 @@ TEST_CASE("lru evicts the chunk untouched longest", "[eviction]")
 
 TEST_CASE("lru is the textbook's list on a hundred thousand random reads", "[eviction]")
 {
-  equals_the_textbook(support::sanitized ? 10'000U : 100'000U);
+  textbook::equals_on_random_reads<eviction::lru>();
 }
 
 TEST_CASE("a manager's own decisions with lru are those of the textbook", "[eviction]")
 {
-  for (std::uint64_t seed = 1; seed <= 1'000; ++seed) {
-    support::dice dice{seed};
-    const support::tidal_trace what = support::roll_tidal_trace(dice, false);
-    if (support::engine_loads_of<eviction::lru>(what) !=
-        textbook_loads(what.used, what.frames[0], [&](std::uint32_t now) { return what.loads(now); }))
-      FAIL("seed " << seed);
-  }
+  textbook::equals_in_a_manager<eviction::lru>();
 }
 
 TEST_CASE("lru puts back in their places what it named for a window", "[eviction]")
@@ -129,39 +141,6 @@ namespace fifo_test {
 
 using namespace chunkmem;
 
-namespace {
-
-/// The textbook: a queue; being used again changes nothing.
-template <class Loads>
-std::uint32_t textbook_loads(const support::trace& used, std::uint32_t frames, Loads loads)
-{
-  std::deque<std::uint32_t> resident;
-  std::uint32_t sum = 0;
-  for (std::uint32_t now = 0; now < used.size(); ++now) {
-    if (std::find(resident.begin(), resident.end(), used[now]) != resident.end()) continue;
-    sum += loads(now) ? 1 : 0;
-    if (resident.size() == frames) resident.pop_front();
-    resident.push_back(used[now]);
-  }
-  return sum;
-}
-
-void equals_the_textbook(std::uint64_t traces)
-{
-  for (std::uint64_t seed = 1; seed <= traces; ++seed) {
-    support::dice dice{seed};
-    const std::uint32_t chunks = dice.between(1, 8);
-    const std::uint32_t frames = dice.between(1, 5);
-    support::trace reads(dice.below(24));
-    for (std::uint32_t& chunk : reads) chunk = dice.below(chunks);
-    if (support::loads_of<eviction::fifo>(reads, chunks, frames, dice.one_in(2)) !=
-        textbook_loads(reads, frames, [](std::uint32_t) { return true; }))
-      FAIL("seed " << seed);
-  }
-}
-
-}  // namespace
-
 TEST_CASE("fifo keeps the laws of an eviction policy", "[eviction]")
 {
   conformance::eviction_policy_laws<eviction::fifo>();
@@ -187,18 +166,12 @@ TEST_CASE("fifo evicts what came first, and a pin in between changes nothing", "
 
 TEST_CASE("fifo is the textbook's queue on a hundred thousand random reads", "[eviction]")
 {
-  equals_the_textbook(support::sanitized ? 10'000U : 100'000U);
+  textbook::equals_on_random_reads<eviction::fifo>();
 }
 
 TEST_CASE("a manager's own decisions with fifo are those of the textbook", "[eviction]")
 {
-  for (std::uint64_t seed = 1; seed <= 1'000; ++seed) {
-    support::dice dice{seed};
-    const support::tidal_trace what = support::roll_tidal_trace(dice, false);
-    if (support::engine_loads_of<eviction::fifo>(what) !=
-        textbook_loads(what.used, what.frames[0], [&](std::uint32_t now) { return what.loads(now); }))
-      FAIL("seed " << seed);
-  }
+  textbook::equals_in_a_manager<eviction::fifo>();
 }
 
 }  // namespace fifo_test
@@ -407,11 +380,9 @@ TEST_CASE(
     tight += support::tidal_loads_of<eviction::lru>(what) > best ? 1 : 0;
   }
   CHECK(tight > 200);  // the traces are hard enough
-  if (const char* const folder = std::getenv("CHUNKMEM_FIGURES"); folder != nullptr)
-    std::ofstream{std::string{folder} + "/test_eviction.json"}
-        << R"([{"name": "eviction.belady_loads_over_optimum", "value": )"
-        << static_cast<double>(loads) / static_cast<double>(fewest)
-        << R"(, "unit": "", "relation": "==", "bound": 1, "command": "build/bench/bin/test_eviction"}])" << '\n';
+  support::write_figures(
+      "test_eviction", "build/bench/bin/test_eviction",
+      {{"eviction.belady_loads_over_optimum", static_cast<double>(loads) / static_cast<double>(fewest), "", "==", 1}});
 }
 
 TEST_CASE("belady without a record is lru", "[eviction]")

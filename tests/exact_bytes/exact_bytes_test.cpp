@@ -2,16 +2,14 @@
 // Random models, ranks and pipelines: the trainer of a plan runs in the bytes that the plan names, and is refused with
 // one frame less.
 #include <support/catch.hpp>
+#include <support/figures.hpp>
 
 #include "lone_plans.hpp"
 #include "pipeline_plans.hpp"
 #include "rank_plans.hpp"
 
 #include <cstdint>
-#include <cstdlib>
-#include <fstream>
 #include <iostream>
-#include <string>
 
 namespace exact_bytes_test {
 
@@ -35,12 +33,8 @@ TEST_CASE("trainings run in the bytes of their plans, and not in one frame less"
 {
   const std::uint64_t apart = try_all(1, 16, 8, 8);
   CHECK(apart == 0);
-  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
-  if (folder == nullptr) return;
-  std::ofstream{std::string{folder} + "/test_exact_bytes.json"}
-      << R"([{"name": "plan.memory_error_bytes", "value": )" << apart
-      << R"(, "unit": "B", "relation": "==", "bound": 0, "command": "build/test/bin/test_exact_bytes"}])"
-      << "\n";
+  support::write_figures("test_exact_bytes", "build/test/bin/test_exact_bytes",
+                         {{"plan.memory_error_bytes", apart, "B", "==", 0}});
 }
 
 TEST_CASE("so do 200 trainings", "[exact_bytes][.slow]")

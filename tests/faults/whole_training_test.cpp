@@ -3,11 +3,10 @@
 #include "sweep.hpp"
 
 #include <support/catch.hpp>
+#include <support/figures.hpp>
 #include <support/sanitized.hpp>
 
 #include <cstdint>
-#include <cstdlib>
-#include <fstream>
 #include <iostream>
 #include <string>
 #include <string_view>
@@ -28,19 +27,13 @@ constexpr std::uint64_t file_pace = support::sanitized ? 41 : 1;
 
 void write_figures(const tally& sum)
 {
-  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
-  if (folder == nullptr || support::sanitized) return;  // of fewer runs
-  std::ofstream out{std::string{folder} + "/test_faults.sweeps.json"};
-  const auto write = [&](std::string_view name, double value, std::string_view unit, double bound, const char* end) {
-    out << R"({"name": ")" << name << R"(", "value": )" << value << R"(, "unit": ")" << unit
-        << R"(", "relation": ">=", "bound": )" << bound << R"(, "command": "build/bench/bin/test_faults.sweeps"})"
-        << end;
-  };
-  out << "[";
-  write("engine.fault_runs_identical_percent",
-        100.0 * static_cast<double>(sum.identical) / static_cast<double>(sum.runs), "percent", 100, ",\n ");
-  write("engine.fault_injection_points", static_cast<double>(sum.points), "", 2000, ",\n ");
-  write("engine.fault_runs", static_cast<double>(sum.runs), "", 2000, "]\n");
+  if (support::sanitized) return;  // of fewer runs
+  support::write_figures(
+      "test_faults.sweeps", "build/bench/bin/test_faults.sweeps",
+      {{"engine.fault_runs_identical_percent",
+        100.0 * static_cast<double>(sum.identical) / static_cast<double>(sum.runs), "percent", ">=", 100},
+       {"engine.fault_injection_points", sum.points, "", ">=", 2000},
+       {"engine.fault_runs", sum.runs, "", ">=", 2000}});
 }
 
 template <class Training>

@@ -2,16 +2,14 @@
 #include <support/count_allocations.hpp>
 
 #include <support/catch.hpp>
+#include <support/figures.hpp>
 
 #include "verdict.hpp"
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdlib>
-#include <fstream>
 #include <iomanip>
 #include <iostream>
-#include <string>
 #include <string_view>
 
 std::uint64_t laws::allocations_so_far()
@@ -47,11 +45,8 @@ constexpr std::size_t least_of_family = 8;
 
 void write_figure(double percent)
 {
-  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
-  if (folder == nullptr) return;
-  std::ofstream{std::string{folder} + "/test_laws.json"}
-      << R"([{"name": "edge.wrong_policies_caught_percent", "value": )" << percent
-      << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "build/bench/bin/test_laws"}])" << '\n';
+  support::write_figures("test_laws", "build/bench/bin/test_laws",
+                         {{"edge.wrong_policies_caught_percent", percent, "%", "==", 100}});
 }
 
 }  // namespace

@@ -9,12 +9,10 @@
 #include <support/any_manager.hpp>
 #include <support/catch.hpp>
 #include <support/count_allocations.hpp>
+#include <support/figures.hpp>
 #include <support/told_gatherer.hpp>
 #include <support/toy_trainer.hpp>
 
-#include <cstdlib>
-#include <fstream>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -95,18 +93,9 @@ steady worst_case()
 
 void write_figures(const steady& worst)
 {
-  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
-  if (folder == nullptr) return;
-  std::ofstream file{std::string{folder} + "/test_manager.json"};
-  const auto record = [&](std::string_view name, std::uint64_t value) {
-    file << "  {\"name\": \"" << name << "\", \"value\": " << value
-         << ", \"unit\": \"count\", \"relation\": \"==\", \"bound\": 0, \"command\": \"test_manager [steady]\"}";
-  };
-  file << "[\n";
-  record("engine.steady_state_allocations", worst.allocations);
-  file << ",\n";
-  record("engine.other_host_waits", worst.other_waits);
-  file << "\n]\n";
+  support::write_figures("test_manager", "test_manager [steady]",
+                         {{"engine.steady_state_allocations", worst.allocations, "count", "==", 0},
+                          {"engine.other_host_waits", worst.other_waits, "count", "==", 0}});
 }
 
 }  // namespace

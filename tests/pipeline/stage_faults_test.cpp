@@ -13,6 +13,7 @@
 #include <chunkmem/sharding/sharded_model.hpp>
 
 #include <support/catch.hpp>
+#include <support/figures.hpp>
 #include <support/managed_weights.hpp>
 #include <support/simulated_folder.hpp>
 
@@ -24,9 +25,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <deque>
-#include <fstream>
 #include <functional>
 #include <optional>
 #include <string>
@@ -348,12 +347,8 @@ const std::vector<grid> all_grids{
 
 void write_figure(const outcome& found)
 {
-  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
-  if (folder == nullptr) return;
-  std::ofstream{std::string{folder} + "/test_pipeline.files.json"}
-      << R"([{"name": "checkpoint.stage_faults_mixed_or_lost", "value": )" << found.wrong
-      << R"(, "unit": "cases", "relation": "==", "bound": 0, "command": "ctest --preset test -R pipeline.files"}])"
-      << "\n";
+  support::write_figures("test_pipeline.files", "ctest --preset test -R pipeline.files",
+                         {{"checkpoint.stage_faults_mixed_or_lost", found.wrong, "cases", "==", 0}});
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <chunkmem/manager/manager.hpp>
 
 #include <support/catch.hpp>
+#include <support/figures.hpp>
 #include <support/launched_job.hpp>
 
 #include <unistd.h>
@@ -151,11 +152,10 @@ void check_kills(std::uint64_t first_seed, std::uint64_t least, const char* name
   CHECK(training.complaint == "");
   CHECK(training.killed >= least);
   WARN(training.killed << " jobs killed, " << training.resumed << " of " << jobs + 1 << " went on");
-  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
-  if (folder == nullptr || name == nullptr) return;
-  std::ofstream{std::string{folder} + '/' + name + ".json"}
-      << R"([{"name": "checkpoint.rank_kills_resumed_percent", "value": )" << (training.complaint.empty() ? 100 : 0)
-      << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "ctest --preset test -R rank_kills"}])" << '\n';
+  if (name == nullptr) return;
+  support::write_figures(
+      name, "ctest --preset test -R rank_kills",
+      {{"checkpoint.rank_kills_resumed_percent", (training.complaint.empty() ? 100 : 0), "%", "==", 100}});
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include <support/catch.hpp>
 #include <support/every_policy.hpp>
+#include <support/figures.hpp>
 #include <support/memory_folder.hpp>
 #include <support/refusal.hpp>
 #include <support/train_on_ranks.hpp>
@@ -14,8 +15,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstdlib>
-#include <fstream>
 #include <random>
 #include <set>
 #include <span>
@@ -262,12 +261,9 @@ TEST_CASE(
   const auto all = moves_in_ci();
   const std::uint64_t wrong = differing(all);
   CHECK(wrong == 0);
-  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
-  if (folder == nullptr) return;
-  std::ofstream{std::string{folder} + "/test_resharding.json"}
-      << R"([{"name": "checkpoint.reshard_identical_percent", "value": )" << 100 * (all.size() - wrong) / all.size()
-      << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "ctest --preset test -R resharding"}])"
-      << "\n";
+  support::write_figures(
+      "test_resharding", "ctest --preset test -R resharding",
+      {{"checkpoint.reshard_identical_percent", 100 * (all.size() - wrong) / all.size(), "%", "==", 100}});
 }
 
 TEST_CASE("chunks of one owner each go to ranks that share them, and back", "[resharding]")

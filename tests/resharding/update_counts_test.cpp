@@ -20,6 +20,7 @@
 
 #include <checkpoint/small_model.hpp>
 #include <support/catch.hpp>
+#include <support/figures.hpp>
 #include <support/memory_folder.hpp>
 #include <support/rank_threads.hpp>
 #include <support/refusal.hpp>
@@ -365,11 +366,8 @@ TEST_CASE("weights that miss updates count their own, whoever trains them, and w
 {
   constexpr std::uint64_t histories = 250;
   const std::uint64_t equal = train_histories(histories);
-  if (const char* const folder = std::getenv("CHUNKMEM_FIGURES"); folder != nullptr)
-    std::ofstream{std::string{folder} + "/test_resharding_counts.json"}
-        << R"([{"name": "optimizer.histories_equal_percent", "value": )" << 100 * equal / histories
-        << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "build/test/bin/test_resharding"}])"
-        << "\n";
+  support::write_figures("test_resharding_counts", "build/test/bin/test_resharding",
+                         {{"optimizer.histories_equal_percent", 100 * equal / histories, "%", "==", 100}});
 }
 
 TEST_CASE("weights that have missed updates go on with their own counts where nothing misses one any more",

@@ -12,6 +12,7 @@
 #include <support/counting_ranks.hpp>
 #include <support/fake_device.hpp>
 #include <support/fake_nccl.hpp>
+#include <support/figures.hpp>
 #include <support/two_divided_tensors.hpp>
 
 #include <algorithm>
@@ -20,8 +21,6 @@
 #include <concepts>
 #include <condition_variable>
 #include <cstdint>
-#include <cstdlib>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <mutex>
@@ -498,14 +497,9 @@ TEST_CASE("where a rank is lost at any call, in every order of ends, the others 
   const double over = std::max(nccl.over, threads.over);
   std::cout << nccl.tried + threads.tried << " losses, the slowest end " << over << " s behind its deadline\n";
   CHECK(over <= 0.5);
-  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
-  if (folder == nullptr) return;
-  std::ofstream{std::string{folder} + "/ends_of_ranks.json"}
-      << R"([{"name": "cuda.survivors_over_deadline_seconds", "value": )" << over
-      << R"(, "unit": "s", "relation": "<=", "bound": 0.5, "command": "ctest --preset slow -R sharding.slow"},)"
-      << R"({"name": "cuda.ends_that_hang", "value": )" << nccl.hangs.size() + threads.hangs.size()
-      << R"(, "unit": "ends", "relation": "==", "bound": 0, "command": "ctest --preset slow -R sharding.slow"}])"
-      << '\n';
+  support::write_figures("ends_of_ranks", "ctest --preset slow -R sharding.slow",
+                         {{"cuda.survivors_over_deadline_seconds", over, "s", "<=", 0.5},
+                          {"cuda.ends_that_hang", nccl.hangs.size() + threads.hangs.size(), "ends", "==", 0}});
 }
 
 }  // namespace ends_of_ranks_test

@@ -8,12 +8,11 @@
 #include <support/counting_ranks.hpp>
 #include <support/fake_device.hpp>
 #include <support/fake_nccl.hpp>
+#include <support/figures.hpp>
 #include <support/lone_reader.hpp>
 #include <support/rank_threads.hpp>
 
 #include <cstdint>
-#include <cstdlib>
-#include <fstream>
 #include <latch>
 #include <memory>
 #include <string>
@@ -124,12 +123,8 @@ void try_all(std::string_view transport, totals& all, Try one)
 
 void write_figure(const totals& all)
 {
-  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
-  if (folder == nullptr) return;
-  std::ofstream{std::string{folder} + "/test_sharding.failed_gathers.json"}
-      << R"([{"name": "edge.failed_gathers_with_bytes", "value": )" << all.with_wrong_bytes
-      << R"(, "unit": "count", "relation": "==", "bound": 0, "command": "build/test/bin/test_sharding [failed]"}])"
-      << '\n';
+  support::write_figures("test_sharding.failed_gathers", "build/test/bin/test_sharding [failed]",
+                         {{"edge.failed_gathers_with_bytes", all.with_wrong_bytes, "count", "==", 0}});
 }
 
 TEST_CASE("a rank that reads alone is given no bytes that were not made, and is told", "[sharding][failed]")

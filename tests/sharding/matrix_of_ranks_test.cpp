@@ -11,12 +11,11 @@
 
 #include <support/adversarial.hpp>
 #include <support/catch.hpp>
+#include <support/figures.hpp>
 #include <support/train_on_ranks.hpp>
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
-#include <fstream>
 #include <iterator>
 #include <random>
 #include <set>
@@ -158,12 +157,8 @@ TEST_CASE("random trainings over ranks have the bits of one rank", "[sharding]")
   constexpr std::uint64_t count = count_in_ci;
   const std::uint64_t wrong = differing(1, count);
   CHECK(wrong == 0);
-  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
-  if (folder == nullptr) return;
-  std::ofstream{std::string{folder} + "/test_sharding_matrix.json"}
-      << R"([{"name": "sharding.ranks_equal_single_percent", "value": )" << 100 * (count - wrong) / count
-      << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "build/test/bin/test_sharding"}])"
-      << "\n";
+  support::write_figures("test_sharding_matrix", "build/test/bin/test_sharding",
+                         {{"sharding.ranks_equal_single_percent", 100 * (count - wrong) / count, "%", "==", 100}});
 }
 
 TEST_CASE("two thousand random trainings over ranks have the bits of one rank", "[sharding][.slow]")

@@ -17,6 +17,7 @@
 #include <support/activation_chain.hpp>
 #include <support/catch.hpp>
 #include <support/covering.hpp>
+#include <support/figures.hpp>
 #include <support/train_on_ranks.hpp>
 
 #include <algorithm>
@@ -24,8 +25,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <fstream>
 #include <iostream>
 #include <iterator>
 #include <latch>
@@ -135,12 +134,9 @@ TEST_CASE("trainings in a quarter of the device have the bits of one rank for ev
   const std::uint64_t wrong = differing(rows);
   CHECK(wrong == 0);
   CHECK(rows.size() >= 32);
-  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
-  if (folder == nullptr) return;
-  std::ofstream{std::string{folder} + "/test_sharding_out_of_core.json"}
-      << R"([{"name": "sharding.out_of_core_bits_percent", "value": )" << 100 * (rows.size() - wrong) / rows.size()
-      << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "build/test/bin/test_sharding"}])"
-      << "\n";
+  support::write_figures(
+      "test_sharding_out_of_core", "build/test/bin/test_sharding",
+      {{"sharding.out_of_core_bits_percent", 100 * (rows.size() - wrong) / rows.size(), "%", "==", 100}});
 }
 
 TEST_CASE("so they have for every three values of planner, time of updates, stage of ZeRO, ranks and the rest",

@@ -10,6 +10,7 @@
 #include <chunkmem/sharding/sharded_model.hpp>
 
 #include <support/catch.hpp>
+#include <support/figures.hpp>
 #include <support/rank_threads.hpp>
 #include <support/refusal.hpp>
 
@@ -17,8 +18,6 @@
 #include <array>
 #include <bit>
 #include <cstdint>
-#include <cstdlib>
-#include <fstream>
 #include <limits>
 #include <random>
 #include <string>
@@ -312,12 +311,8 @@ TEST_CASE("one value, option, scale or rate that differs on one rank is found in
     CHECK(complaint == "");
     found += complaint.empty() ? 1 : 0;
   }
-  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
-  if (folder == nullptr) return;
-  std::ofstream{std::string{folder} + "/test_sharding_differences.json"}
-      << R"([{"name": "edge.rank_differences_found_percent", "value": )" << 100 * found / models
-      << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "build/test/bin/test_sharding"}])"
-      << "\n";
+  support::write_figures("test_sharding_differences", "build/test/bin/test_sharding",
+                         {{"edge.rank_differences_found_percent", 100 * found / models, "%", "==", 100}});
 }
 
 TEST_CASE("random models whose ranks are alike train, whatever each rank has of its own", "[sharding]")

@@ -12,14 +12,13 @@
 #include <support/catch.hpp>
 #include <support/counting_ranks.hpp>
 #include <support/failing.hpp>
+#include <support/figures.hpp>
 #include <support/rank_threads.hpp>
 #include <support/sanitized.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
-#include <fstream>
 #include <iostream>
 #include <optional>
 #include <stdexcept>
@@ -99,12 +98,9 @@ class layers {
 
 void write_figure(const std::string& stage, double over)
 {
-  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
-  if (folder == nullptr || support::sanitized) return;  // of fewer ranks
-  std::ofstream{std::string{folder} + "/test_sharding_" + stage + ".json"}
-      << R"([{"name": "sharding.bytes_over_formula_)" << stage << R"(", "value": )" << over
-      << R"(, "unit": "", "relation": "==", "bound": 1, "command": "build/test/bin/test_sharding"}])"
-      << "\n";
+  if (support::sanitized) return;  // of fewer ranks
+  support::write_figures("test_sharding_" + stage, "build/test/bin/test_sharding",
+                         {{"sharding.bytes_over_formula_" + stage, over, "", "==", 1}});
 }
 
 /// The operations that gather or add a model, and their number in a step: the table of docs/policies/ownership.md.

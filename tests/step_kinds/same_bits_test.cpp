@@ -3,10 +3,9 @@
 #include "kind.hpp"
 
 #include <support/catch.hpp>
+#include <support/figures.hpp>
 
 #include <cstdint>
-#include <cstdlib>
-#include <fstream>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -63,12 +62,9 @@ TEST_CASE("steps of every time, place and owner have the bits of one rank with a
   CHECK(wrong == 0);
   std::cout << rows.size() - wrong << " of " << rows.size() << " kinds of steps have the bits of one rank; of "
             << legal_kinds().size() << " kinds that exist they have every three values\n";
-  const char* const folder = std::getenv("CHUNKMEM_FIGURES");
-  if (folder == nullptr) return;
-  std::ofstream{std::string{folder} + "/test_step_kinds.json"}
-      << R"([{"name": "sharding.step_kinds_identical_percent", "value": )" << 100 * (rows.size() - wrong) / rows.size()
-      << R"(, "unit": "%", "relation": "==", "bound": 100, "command": "build/test/bin/test_step_kinds"}])"
-      << "\n";
+  support::write_figures(
+      "test_step_kinds", "build/test/bin/test_step_kinds",
+      {{"sharding.step_kinds_identical_percent", 100 * (rows.size() - wrong) / rows.size(), "%", "==", 100}});
 }
 
 TEST_CASE("so do all kinds of steps", "[step_kinds][.slow]")

@@ -5,6 +5,7 @@
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/ids.hpp>
+#include <chunkmem/core/splitmix64.hpp>
 #include <support/poisoned_memory.hpp>
 
 #include <array>
@@ -230,7 +231,7 @@ class adversarial {
 
   bool run_one_ready()
   {
-    const std::size_t first = options_.when == schedule::random ? next_random() % agents_ : 0;
+    const std::size_t first = options_.when == schedule::random ? random_.next() % agents_ : 0;
     for (std::size_t i = 0; i < agents_; ++i) {
       const std::size_t who = (first + i) % agents_;
       if (queues_[who].empty() || queues_[who].front().work.kind == operation_kind::wait) continue;
@@ -295,18 +296,11 @@ class adversarial {
                       std::to_string(options_.seed) + ")");
   }
 
-  [[nodiscard]] std::uint64_t next_random() noexcept  // splitmix64: the same on every standard library
-  {
-    std::uint64_t z = (random_ += 0x9E3779B97F4A7C15u);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-  }
-  [[nodiscard]] bool coin() noexcept { return (next_random() & 1) != 0; }
+  [[nodiscard]] bool coin() noexcept { return (random_.next() & 1) != 0; }
 
   adversarial_options options_;
   poisoned_memory memory_;
-  std::uint64_t random_;
+  chunkmem::splitmix64 random_;
   std::uint64_t time_ = 0;
   std::size_t agents_ = chunkmem::built_in_agents;
   std::array<std::deque<queued>, chunkmem::max_agents> queues_;

@@ -114,15 +114,16 @@ struct manner {
 /// Kernels are launched on the crew; on agent::host they run at once. A step may fail at any call, be forgotten by
 /// `forget_step` and be repeated. `before_kernel` is called before each kernel, while the pins of a callback are held.
 template <class Manager, class Backend, class Planner>
-class trainer {
+class trainer : trainer_calls<Manager, Backend> {
+  using calls = trainer_calls<Manager, Backend>;
+
  public:
   using network_type = chunkmem::activation::checkpointed<Manager, Planner>;
   using run_type = typename network_type::block_type::run_type;
 
   trainer(Manager& manager, Backend& backend, const chunkmem::activation::activation_budget& budget, Planner planner,
           const manner& how = {})
-      : m_{manager},
-        backend_{backend},
+      : calls{manager, backend, how.workers},
         how_{how},
         network_{manager, {.budget = budget, .seed = 11, .name = "chain"}, std::move(planner)}
   {
@@ -144,7 +145,7 @@ class trainer {
   void initialise()
   {
     for (std::size_t index = 0; index < parameters_.size(); ++index) {
-      const auto pin = m_.acquire(parameters_[index], chunkmem::access::write, place_to_fill);
+      const auto pin = m_.acquire(parameters_[index], chunkmem::access::write, place_to_fill<Backend>);
       toy::fill(pin.span(), index + 1);
     }
   }
@@ -189,7 +190,7 @@ class trainer {
   void forget_step()
   {
     m_.drop_gradients();
-    if (m_.state_of(slope_) != chunkmem::tensor_state::free) m_.drop(slope_);
+    forget(slope_);
   }
 
   /// All results of the training, read on the host.
@@ -198,9 +199,9 @@ class trainer {
     toy::outcome result;
     result.losses = losses_;
     for (const auto& each : parameters_) {
-      result.values.push_back(bytes_of(each, chunkmem::value_list));
-      result.momenta.push_back(bytes_of(each, m_.list("adam/momentum")));
-      result.variances.push_back(bytes_of(each, m_.list("adam/variance")));
+      result.values.push_back(copy_of(each, chunkmem::value_list));
+      result.momenta.push_back(copy_of(each, m_.list("adam/momentum")));
+      result.variances.push_back(copy_of(each, m_.list("adam/variance")));
     }
     return result;
   }
@@ -220,8 +221,7 @@ class trainer {
 
  private:
   using tensor = chunkmem::tensor<float>;
-  static constexpr chunkmem::memory_location place_to_fill =
-      Backend::host_addressable ? chunkmem::memory_location::device : chunkmem::memory_location::host;
+  using calls::m_, calls::crew_, calls::use, calls::make, calls::forget, calls::copy_of;
 
   /// The tensors of a block.
   struct part {
@@ -261,24 +261,22 @@ class trainer {
     return parameters_.back();
   }
 
-  [[nodiscard]] auto use(tensor each) { return m_.acquire(each, chunkmem::access::read, how_.workers.main); }
-  [[nodiscard]] auto make(tensor each) { return m_.acquire(each, chunkmem::access::write, how_.workers.main); }
   [[nodiscard]] auto input_of(std::uint32_t index, run_type& run)
   {
-    return run.input(index == 0 ? data_ : parts_[index - 1].y, how_.workers.main);
+    return run.input(index == 0 ? data_ : parts_[index - 1].y, crew_.main);
   }
 
   template <class Kernel>
   void launch(Kernel work)
   {
-    launch(how_.workers.main, work);
+    launch(crew_.main, work);
   }
   template <class Kernel>
   void launch(chunkmem::agent stream, Kernel work)
   {
     if (m_.rehearsing()) return;
     if (before_kernel) before_kernel();
-    backend_.launch(stream, work);
+    this->backend_.launch(stream, work);
   }
 
   void forward(std::uint32_t index, run_type& run)
@@ -286,7 +284,7 @@ class trainer {
     const plan_of_block& plan = plans[index];
     const part& it = parts_[index];
     const auto x = input_of(index, run);
-    const auto h = run.save(it.h, how_.workers.main);
+    const auto h = run.save(it.h, crew_.main);
     const std::uint64_t count = rows * plan.hidden;
     if (plan.what == kind::gate) {
       launch([out = h.data(), in = x.data(), count] {
@@ -303,19 +301,19 @@ class trainer {
       });
     }
     if (plan.what != kind::residual) {
-      const auto y = run.save(it.y, how_.workers.main);
+      const auto y = run.save(it.y, crew_.main);
       launch([out = y.data(), in = h.data(), count, key = run.random()] {
         std::memcpy(out, in, count * sizeof(float));
         dropout(out, count, key);
       });
       return;
     }
-    const auto a = run.save(it.a, how_.workers.main);
+    const auto a = run.save(it.a, crew_.main);
     launch([out = a.data(), in = h.data(), count, key = run.random()] {
       std::memcpy(out, in, count * sizeof(float));
       dropout(out, count, key);
     });
-    const auto y = run.save(it.y, how_.workers.main);
+    const auto y = run.save(it.y, crew_.main);
     const auto down = use(it.down);
     launch([out = y.data(), in = x.data(), a = a.data(), down = down.data(), plan] {
       std::memcpy(out, in, rows * plan.out * sizeof(float));
@@ -327,7 +325,7 @@ class trainer {
   {
     const plan_of_block& plan = plans[index];
     if (index + 1 == blocks) begin_backward(run);
-    const auto h = run.restore(parts_[index].h, chunkmem::access::read, how_.workers.main);
+    const auto h = run.restore(parts_[index].h, chunkmem::access::read, crew_.main);
     const std::uint64_t count = rows * plan.hidden;
     if (plan.what == kind::gate) {
       const auto slope = change(slope_);
@@ -337,7 +335,7 @@ class trainer {
       });
       return;
     }
-    const auto inner = m_.lease(chunkmem::tier::device, chunkmem::bytes{count * sizeof(float)}, how_.workers.main);
+    const auto inner = m_.lease(chunkmem::tier::device, chunkmem::bytes{count * sizeof(float)}, crew_.main);
     float* const of_hidden = reinterpret_cast<float*>(inner.data());
     plan.what == kind::residual ? through_down(index, run, of_hidden) : take_slope(of_hidden, count);
     launch([slope = of_hidden, h = h.data(), count, key = run.random()] {
@@ -350,14 +348,14 @@ class trainer {
   /// The loss, and its slope.
   void begin_backward(run_type& run)
   {
-    const auto y = run.restore(parts_.back().y, chunkmem::access::read, how_.workers.main);
+    const auto y = run.restore(parts_.back().y, chunkmem::access::read, crew_.main);
     const auto slope = make(slope_);
     const auto loss = make(loss_);
     launch([loss = loss.data(), slope = slope.data(), y = y.data(), key = run.moment().step] {
       distance(loss, slope, y, rows * plans[blocks - 1].out, key);
     });
   }
-  [[nodiscard]] auto change(tensor each) { return m_.acquire(each, chunkmem::access::read_write, how_.workers.main); }
+  [[nodiscard]] auto change(tensor each) { return m_.acquire(each, chunkmem::access::read_write, crew_.main); }
 
   void take_slope(float* of_hidden, std::uint64_t count)
   {
@@ -368,7 +366,7 @@ class trainer {
   void through_down(std::uint32_t index, run_type& run, float* of_hidden)
   {
     const plan_of_block& plan = plans[index];
-    const auto a = run.restore(parts_[index].a, chunkmem::access::read, how_.workers.main);
+    const auto a = run.restore(parts_[index].a, chunkmem::access::read, crew_.main);
     const auto slope = use(slope_);
     auto down = use(parts_[index].down);
     launch([out = of_hidden, in = slope.data(), down = down.data(), plan] {
@@ -384,7 +382,7 @@ class trainer {
   {
     const plan_of_block& plan = plans[index];
     {
-      const auto gradient = m_.gradient(parts_[index].bias, how_.workers.main);
+      const auto gradient = m_.gradient(parts_[index].bias, crew_.main);
       launch([out = gradient.data(), in = of_hidden, plan, beta = gradient.beta()] {
         sum_rows(out, in, plan.hidden, beta);
       });
@@ -403,14 +401,6 @@ class trainer {
     });
   }
 
-  std::vector<float> bytes_of(tensor each, chunkmem::list_id list)
-  {
-    const auto pin = m_.template acquire<float>(each, list, chunkmem::access::read, chunkmem::memory_location::host);
-    return {pin.span().begin(), pin.span().end()};
-  }
-
-  Manager& m_;
-  Backend& backend_;
   manner how_;
   network_type network_;
   chunkmem::optimizer::adam kernel_;

@@ -3,13 +3,14 @@
 
 #if defined(__GLIBC__) && !defined(CHUNKMEM_TEST_UNDER_SANITIZER)
 
+#include <support/replaced_new.hpp>
+
 #include <malloc.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <cerrno>
 #include <cstddef>
-#include <new>
 
 extern "C" {
 void* __libc_malloc(std::size_t size);
@@ -61,111 +62,24 @@ void* mmap(void* where, std::size_t size, int protection, int flags, int file, o
 }
 }
 
-namespace {
+namespace support {
 
-void* counted_new(std::size_t size, std::size_t alignment) noexcept
+void* own_new(std::size_t size, std::size_t alignment) noexcept
 {
-  support::news.fetch_add(1, std::memory_order_relaxed);
+  news.fetch_add(1, std::memory_order_relaxed);
   void* const place = alignment <= alignof(std::max_align_t) ? __libc_malloc(size) : __libc_memalign(alignment, size);
   const auto usable = static_cast<std::int64_t>(::malloc_usable_size(place));
-  const std::int64_t now = support::live_bytes.fetch_add(usable, std::memory_order_relaxed) + usable;
-  for (std::int64_t most = support::most_live_bytes;
-       now > most && !support::most_live_bytes.compare_exchange_weak(most, now);) {
+  const std::int64_t now = live_bytes.fetch_add(usable, std::memory_order_relaxed) + usable;
+  for (std::int64_t most = most_live_bytes; now > most && !most_live_bytes.compare_exchange_weak(most, now);) {
   }
   return place;
 }
-void counted_delete(void* place) noexcept
+void own_delete(void* place) noexcept
 {
-  support::live_bytes.fetch_sub(static_cast<std::int64_t>(::malloc_usable_size(place)), std::memory_order_relaxed);
+  live_bytes.fetch_sub(static_cast<std::int64_t>(::malloc_usable_size(place)), std::memory_order_relaxed);
   __libc_free(place);
 }
-void* counted_new_or_throw(std::size_t size, std::size_t alignment)
-{
-  if (void* const place = counted_new(size, alignment)) return place;
-  throw std::bad_alloc{};
-}
 
-}  // namespace
-
-void* operator new(std::size_t size)
-{
-  return counted_new_or_throw(size, 1);
-}
-void* operator new[](std::size_t size)
-{
-  return counted_new_or_throw(size, 1);
-}
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept
-{
-  return counted_new(size, 1);
-}
-void* operator new[](std::size_t size, const std::nothrow_t&) noexcept
-{
-  return counted_new(size, 1);
-}
-void* operator new(std::size_t size, std::align_val_t alignment)
-{
-  return counted_new_or_throw(size, static_cast<std::size_t>(alignment));
-}
-void* operator new[](std::size_t size, std::align_val_t alignment)
-{
-  return counted_new_or_throw(size, static_cast<std::size_t>(alignment));
-}
-void* operator new(std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept
-{
-  return counted_new(size, static_cast<std::size_t>(alignment));
-}
-void* operator new[](std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept
-{
-  return counted_new(size, static_cast<std::size_t>(alignment));
-}
-void operator delete(void* place) noexcept
-{
-  counted_delete(place);
-}
-void operator delete[](void* place) noexcept
-{
-  counted_delete(place);
-}
-void operator delete(void* place, std::size_t) noexcept
-{
-  counted_delete(place);
-}
-void operator delete[](void* place, std::size_t) noexcept
-{
-  counted_delete(place);
-}
-void operator delete(void* place, const std::nothrow_t&) noexcept
-{
-  counted_delete(place);
-}
-void operator delete[](void* place, const std::nothrow_t&) noexcept
-{
-  counted_delete(place);
-}
-void operator delete(void* place, std::align_val_t) noexcept
-{
-  counted_delete(place);
-}
-void operator delete[](void* place, std::align_val_t) noexcept
-{
-  counted_delete(place);
-}
-void operator delete(void* place, std::size_t, std::align_val_t) noexcept
-{
-  counted_delete(place);
-}
-void operator delete[](void* place, std::size_t, std::align_val_t) noexcept
-{
-  counted_delete(place);
-}
-void operator delete(void* place, std::align_val_t, const std::nothrow_t&) noexcept
-{
-  counted_delete(place);
-}
-void operator delete[](void* place, std::align_val_t, const std::nothrow_t&) noexcept
-{
-  counted_delete(place);
-}
+}  // namespace support
 
 #endif

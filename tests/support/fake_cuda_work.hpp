@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/splitmix64.hpp>
 #include <support/fake_cuda_types.hpp>
 
 #include <condition_variable>
@@ -102,22 +103,16 @@ class fake_queue {
   fake_operation* unused_ = nullptr;
 };
 
-/// Random numbers of one stream (splitmix64).
+/// Random numbers of one stream.
 class fake_random {
  public:
-  explicit fake_random(std::uint64_t seed) noexcept : state_{seed} {}
+  explicit fake_random(std::uint64_t seed) noexcept : numbers_{seed} {}
 
   /// From 0 to `end`, without it.
-  [[nodiscard]] std::uint64_t below(std::uint64_t end) noexcept
-  {
-    std::uint64_t it = state_ += 0x9E3779B97F4A7C15u;
-    it = (it ^ (it >> 30)) * 0xBF58476D1CE4E5B9u;
-    it = (it ^ (it >> 27)) * 0x94D049BB133111EBu;
-    return (it ^ (it >> 31)) % end;
-  }
+  [[nodiscard]] std::uint64_t below(std::uint64_t end) noexcept { return numbers_.next() % end; }
 
  private:
-  std::uint64_t state_;
+  chunkmem::splitmix64 numbers_;
 };
 
 struct fake_stream {

@@ -85,16 +85,17 @@ inline constinit std::atomic<std::int64_t> live_arenas{0};  ///< the same of bac
 
 #ifdef CHUNKMEM_TEST_FAILS_HEAP_AND_THREADS
 
+#include <support/replaced_new.hpp>
+
 #include <dlfcn.h>
 #include <pthread.h>
 
 #include <cerrno>
 #include <cstdlib>
-#include <new>
 
 namespace support {
 
-inline void* faulty_new(std::size_t size, std::size_t alignment) noexcept
+void* own_new(std::size_t size, std::size_t alignment) noexcept
 {
   if (faults.strikes(fault_source::heap)) return nullptr;
   const std::size_t wanted = size == 0 ? 1 : size;
@@ -104,99 +105,13 @@ inline void* faulty_new(std::size_t size, std::size_t alignment) noexcept
   live_blocks += place != nullptr ? 1 : 0;
   return place;
 }
-inline void* faulty_new_or_throw(std::size_t size, std::size_t alignment)
-{
-  if (void* const place = faulty_new(size, alignment)) return place;
-  throw std::bad_alloc{};
-}
-inline void counted_delete(void* place) noexcept
+void own_delete(void* place) noexcept
 {
   live_blocks -= place != nullptr ? 1 : 0;
   std::free(place);
 }
 
 }  // namespace support
-
-void* operator new(std::size_t size)
-{
-  return support::faulty_new_or_throw(size, 1);
-}
-void* operator new[](std::size_t size)
-{
-  return support::faulty_new_or_throw(size, 1);
-}
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept
-{
-  return support::faulty_new(size, 1);
-}
-void* operator new[](std::size_t size, const std::nothrow_t&) noexcept
-{
-  return support::faulty_new(size, 1);
-}
-void* operator new(std::size_t size, std::align_val_t at)
-{
-  return support::faulty_new_or_throw(size, static_cast<std::size_t>(at));
-}
-void* operator new[](std::size_t size, std::align_val_t at)
-{
-  return support::faulty_new_or_throw(size, static_cast<std::size_t>(at));
-}
-void* operator new(std::size_t size, std::align_val_t at, const std::nothrow_t&) noexcept
-{
-  return support::faulty_new(size, static_cast<std::size_t>(at));
-}
-void* operator new[](std::size_t size, std::align_val_t at, const std::nothrow_t&) noexcept
-{
-  return support::faulty_new(size, static_cast<std::size_t>(at));
-}
-void operator delete(void* place) noexcept
-{
-  support::counted_delete(place);
-}
-void operator delete[](void* place) noexcept
-{
-  support::counted_delete(place);
-}
-void operator delete(void* place, std::size_t) noexcept
-{
-  support::counted_delete(place);
-}
-void operator delete[](void* place, std::size_t) noexcept
-{
-  support::counted_delete(place);
-}
-void operator delete(void* place, const std::nothrow_t&) noexcept
-{
-  support::counted_delete(place);
-}
-void operator delete[](void* place, const std::nothrow_t&) noexcept
-{
-  support::counted_delete(place);
-}
-void operator delete(void* place, std::align_val_t) noexcept
-{
-  support::counted_delete(place);
-}
-void operator delete[](void* place, std::align_val_t) noexcept
-{
-  support::counted_delete(place);
-}
-void operator delete(void* place, std::size_t, std::align_val_t) noexcept
-{
-  support::counted_delete(place);
-}
-void operator delete[](void* place, std::size_t, std::align_val_t) noexcept
-{
-  support::counted_delete(place);
-}
-void operator delete(void* place, std::align_val_t, const std::nothrow_t&) noexcept
-{
-  support::counted_delete(place);
-}
-void operator delete[](void* place, std::align_val_t, const std::nothrow_t&) noexcept
-{
-  support::counted_delete(place);
-}
 
 extern "C" {
 

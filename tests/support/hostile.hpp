@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/splitmix64.hpp>
+
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -12,10 +14,7 @@ namespace support {
 /// The same 64 bits on every machine.
 [[nodiscard]] inline std::uint64_t scrambled(std::uint64_t key) noexcept
 {
-  std::uint64_t z = (key + 1) * 0x9E3779B97F4A7C15U;
-  z = (z ^ (z >> 30U)) * 0xBF58476D1CE4E5B9U;
-  z = (z ^ (z >> 27U)) * 0x94D049BB133111EBU;
-  return z ^ (z >> 31U);
+  return chunkmem::mixed_bits((key + 1) * chunkmem::splitmix64::step);
 }
 
 /// A tame number in (-1, 1), never rounded.

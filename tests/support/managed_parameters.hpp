@@ -10,6 +10,7 @@
 #include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 #include <support/plain_parameters.hpp>
+#include <support/trainer_calls.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -21,11 +22,6 @@
 #include <vector>
 
 namespace support::mixed {
-
-/// The place where the calling thread fills tensors: on the device, if it can write there.
-template <class Backend>
-inline constexpr chunkmem::memory_location place_to_fill =
-    Backend::host_addressable ? chunkmem::memory_location::device : chunkmem::memory_location::host;
 
 /// Stored elements as a view for the kernels of mixed_model, by the library's conversions.
 template <class Element>

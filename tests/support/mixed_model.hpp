@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <support/hostile.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -32,10 +34,7 @@ enum class precision : std::uint8_t { fp32, bf16, fp16 };
 /// The same number on every machine, between -1/2 and 1/2.
 [[nodiscard]] inline float noise(std::uint64_t key) noexcept
 {
-  std::uint64_t z = (key + 1) * 0x9E3779B97F4A7C15U;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
-  return static_cast<float>((z ^ (z >> 31)) >> 40) / 16777216.0F - 0.5F;
+  return static_cast<float>(scrambled(key) >> 40) / 16777216.0F - 0.5F;
 }
 [[nodiscard]] inline std::uint64_t word_of(std::uint64_t key, std::uint64_t row) noexcept
 {

@@ -3,6 +3,7 @@
 
 #include <support/managed_parameters.hpp>
 #include <support/mixed_model.hpp>
+#include <support/trainer_calls.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -11,11 +12,7 @@
 
 namespace support::mixed {
 
-/// The agents of a managed run.
-struct crew {
-  chunkmem::agent main = chunkmem::agent::host;  ///< runs the kernels
-  chunkmem::agent side = chunkmem::agent::host;  ///< runs those on biases and running means
-};
+using support::crew;
 
 /// The network of mixed_model, trained out of a manager with parameters in `Element`.
 ///
@@ -25,11 +22,13 @@ struct crew {
 /// in each possible way.
 /// @tparam Executor   shares the updates
 template <class Manager, class Backend, class Element, class Executor = const chunkmem::serial>
-class trainer {
+class trainer : trainer_calls<Manager, Backend> {
+  using calls = trainer_calls<Manager, Backend>;
+
  public:
   trainer(Manager& manager, Backend& backend, const recipe& how, const crew& workers = {},
           Executor& pool = chunkmem::on_this_thread)
-      : m_{manager}, backend_{backend}, how_{how}, crew_{workers}, weights_{manager, backend, how, parameters(), pool}
+      : calls{manager, backend, workers}, how_{how}, weights_{manager, backend, how, parameters(), pool}
   {
     using chunkmem::role;
     gate_ = m_.template add<Element>({width}, role::frozen);
@@ -147,42 +146,15 @@ class trainer {
 
  private:
   using tensor = chunkmem::tensor<Element>;
+  using calls::m_, calls::crew_, calls::use, calls::make, calls::workspace, calls::numbers, calls::launch,
+      calls::forget, calls::copy_of;
+
   template <class Kind>
   [[nodiscard]] chunkmem::tensor<Kind> as(std::size_t index) const noexcept
   {
     return weights_.template as<Kind>(index);
   }
-  template <class Kind>
-  [[nodiscard]] auto use(chunkmem::tensor<Kind> it)
-  {
-    return m_.acquire(it, chunkmem::access::read, crew_.main);
-  }
   [[nodiscard]] auto use(std::uint32_t layer, part which) { return use(as<Element>(index_of(layer, which))); }
-  template <class Kind>
-  [[nodiscard]] auto make(chunkmem::tensor<Kind> it)
-  {
-    return m_.acquire(it, chunkmem::access::write, crew_.main);
-  }
-  [[nodiscard]] auto workspace(std::uint64_t elements)
-  {
-    return m_.lease(chunkmem::tier::device, chunkmem::bytes{elements * sizeof(float)}, crew_.main);
-  }
-  template <class Lease>
-  [[nodiscard]] static float* numbers(const Lease& it)
-  {
-    return reinterpret_cast<float*>(it.data());
-  }
-
-  template <class Kernel>
-  void launch(Kernel work)
-  {
-    launch(crew_.main, work);
-  }
-  template <class Kernel>
-  void launch(chunkmem::agent stream, Kernel work)
-  {
-    if (!m_.rehearsing()) backend_.launch(stream, work);
-  }
 
   void forward(std::uint64_t key, float factor, bool spoilt, bool evaluating)
   {
@@ -357,22 +329,7 @@ class trainer {
         [h = view(h), in = floats{numbers(narrow)}](auto out, float beta) { outer(out, h, in, hidden, width, beta); });
   }
 
-  template <class Kind>
-  [[nodiscard]] std::vector<Kind> copy_of(chunkmem::tensor<Kind> it)
-  {
-    const auto pin = m_.acquire(it, chunkmem::access::read, chunkmem::memory_location::host);
-    return {pin.span().begin(), pin.span().end()};
-  }
-  template <class Kind>
-  void forget(chunkmem::tensor<Kind> it)
-  {
-    if (m_.state_of(it) != chunkmem::tensor_state::free) m_.drop(it);
-  }
-
-  Manager& m_;
-  Backend& backend_;
   recipe how_;
-  crew crew_;
   managed_parameters<Manager, Backend, Element, Executor> weights_;
   std::vector<tensor> x_, z_, h_;
   tensor gate_{};

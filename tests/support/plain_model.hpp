@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/optimizer/adam.hpp>
+#include <support/hostile.hpp>
 
 #include <array>
 #include <cstddef>
@@ -27,10 +28,7 @@ inline constexpr float learning_rate = 0.01F;
 /// The same number on every machine, between -1/2 and 1/2.
 [[nodiscard]] inline float noise(std::uint64_t key) noexcept
 {
-  std::uint64_t z = (key + 1) * 0x9E3779B97F4A7C15U;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
-  return static_cast<float>((z ^ (z >> 31)) >> 40) / 16777216.0F - 0.5F;
+  return static_cast<float>(scrambled(key) >> 40) / 16777216.0F - 0.5F;
 }
 [[nodiscard]] inline std::uint64_t word_of(std::uint32_t step, std::uint64_t row) noexcept
 {

@@ -5,6 +5,7 @@
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <support/plain_model.hpp>
+#include <support/trainer_calls.hpp>
 
 #include <cstdint>
 #include <utility>
@@ -12,11 +13,7 @@
 
 namespace support::toy {
 
-/// The agents of a managed run.
-struct crew {
-  chunkmem::agent main = chunkmem::agent::host;  ///< runs the kernels
-  chunkmem::agent side = chunkmem::agent::host;  ///< runs those on biases and running means
-};
+using support::crew;
 
 /// The network of plain_model, trained out of a manager: every kind of access that a trainer makes, in one step.
 ///
@@ -26,10 +23,11 @@ struct crew {
 ///
 /// `forward_and_backward`, `update` and `evaluate` are separate, so that a test can fail and repeat each.
 template <class Manager, class Backend>
-class toy_trainer {
+class toy_trainer : trainer_calls<Manager, Backend> {
+  using calls = trainer_calls<Manager, Backend>;
+
  public:
-  toy_trainer(Manager& manager, Backend& backend, const crew& workers = {})
-      : m_{manager}, backend_{backend}, crew_{workers}
+  toy_trainer(Manager& manager, Backend& backend, const crew& workers = {}) : calls{manager, backend, workers}
   {
     using chunkmem::role;
     m_.use(kernel_);
@@ -59,10 +57,10 @@ class toy_trainer {
   void initialise()
   {
     for (std::size_t index = 0; index < parameters_.size(); ++index) {
-      const auto pin = m_.acquire(parameters_[index], chunkmem::access::write, place_to_fill);
+      const auto pin = m_.acquire(parameters_[index], chunkmem::access::write, place_to_fill<Backend>);
       fill(pin.span(), index + 1);
     }
-    const auto pin = m_.acquire(running_, chunkmem::access::write, place_to_fill);
+    const auto pin = m_.acquire(running_, chunkmem::access::write, place_to_fill<Backend>);
     for (float& value : pin.span()) value = 0;
   }
 
@@ -127,12 +125,11 @@ class toy_trainer {
     outcome result;
     result.losses = losses_;
     for (const auto& it : parameters_) {
-      result.values.push_back(bytes_of(it, chunkmem::value_list));
-      result.momenta.push_back(bytes_of(it, m_.list("adam/momentum")));
-      result.variances.push_back(bytes_of(it, m_.list("adam/variance")));
+      result.values.push_back(copy_of(it, chunkmem::value_list));
+      result.momenta.push_back(copy_of(it, m_.list("adam/momentum")));
+      result.variances.push_back(copy_of(it, m_.list("adam/variance")));
     }
-    const auto running = m_.acquire(running_, chunkmem::access::read, chunkmem::memory_location::host);
-    result.running.assign(running.span().begin(), running.span().end());
+    result.running = copy_of(running_);
     return result;
   }
 
@@ -142,32 +139,10 @@ class toy_trainer {
 
  private:
   using tensor = chunkmem::tensor<float>;
-  static constexpr chunkmem::memory_location place_to_fill =
-      Backend::host_addressable ? chunkmem::memory_location::device : chunkmem::memory_location::host;
+  using calls::m_, calls::crew_, calls::use, calls::make, calls::workspace, calls::numbers, calls::launch,
+      calls::forget, calls::copy_of;
 
-  [[nodiscard]] auto use(tensor it) { return m_.acquire(it, chunkmem::access::read, crew_.main); }
   [[nodiscard]] auto use(std::uint32_t layer, part which) { return use(parameters_[index_of(layer, which)]); }
-  [[nodiscard]] auto make(tensor it) { return m_.acquire(it, chunkmem::access::write, crew_.main); }
-  [[nodiscard]] auto workspace(std::uint64_t elements)
-  {
-    return m_.lease(chunkmem::tier::device, chunkmem::bytes{elements * sizeof(float)}, crew_.main);
-  }
-  template <class Lease>
-  [[nodiscard]] static float* floats(const Lease& it)
-  {
-    return reinterpret_cast<float*>(it.data());
-  }
-
-  template <class Kernel>
-  void launch(Kernel work)
-  {
-    launch(crew_.main, work);
-  }
-  template <class Kernel>
-  void launch(chunkmem::agent stream, Kernel work)
-  {
-    if (!m_.rehearsing()) backend_.launch(stream, work);
-  }
 
   void forward(std::uint32_t now, bool evaluating)
   {
@@ -194,7 +169,7 @@ class toy_trainer {
     {
       const auto up = use(layer, part::up);
       const auto bias = use(layer, part::up_bias);
-      launch([out = floats(work), in = x.data(), up = up.data(), bias = bias.data(), h = h.data()] {
+      launch([out = numbers(work), in = x.data(), up = up.data(), bias = bias.data(), h = h.data()] {
         multiply(out, in, up, width, hidden, false);
         add_bias(out, bias, hidden);
         std::memcpy(h, out, batch * hidden * sizeof(float));
@@ -219,19 +194,19 @@ class toy_trainer {
       const auto x = use(x_[layers]);
       auto table = use(parameters_[0]);
       const auto loss = make(loss_);
-      launch([out = floats(logits), in = x.data(), table = table.data(), loss = loss.data(), now] {
+      launch([out = numbers(logits), in = x.data(), table = table.data(), loss = loss.data(), now] {
         multiply_transposed(out, in, table, words, width, false);
         square_loss(loss, out, now);
       });
       if (evaluating) return;
       {
         const auto flow = make(flow_);
-        launch([out = flow.data(), in = floats(logits), table = table.data()] {
+        launch([out = flow.data(), in = numbers(logits), table = table.data()] {
           multiply(out, in, table, words, width, false);
         });
       }
       const auto gradient = m_.gradient(std::move(table));
-      launch([out = gradient.data(), slope = floats(logits), in = x.data(), beta = gradient.beta()] {
+      launch([out = gradient.data(), slope = numbers(logits), in = x.data(), beta = gradient.beta()] {
         outer(out, slope, in, words, width, beta);
       });
     }
@@ -282,7 +257,7 @@ class toy_trainer {
     {
       const auto flow = use(flow_);
       auto down = use(layer, part::down);
-      launch([out = floats(slope), in = flow.data(), down = down.data()] {
+      launch([out = numbers(slope), in = flow.data(), down = down.data()] {
         multiply_transposed(out, in, down, hidden, width, false);
       });
       const auto gradient = m_.gradient(std::move(down));
@@ -292,7 +267,7 @@ class toy_trainer {
     }
     {
       const auto gradient = m_.gradient(parameters_[index_of(layer, part::up_bias)], crew_.main);
-      launch([slope = floats(slope), h = h.data(), out = gradient.data(), beta = gradient.beta()] {
+      launch([slope = numbers(slope), h = h.data(), out = gradient.data(), beta = gradient.beta()] {
         softsign_backward(slope, h, batch * hidden);
         sum_rows(out, slope, hidden, beta);
       });
@@ -300,31 +275,17 @@ class toy_trainer {
     auto up = use(layer, part::up);
     {
       const auto flow = m_.acquire(flow_, chunkmem::access::read_write, crew_.main);
-      launch([out = flow.data(), in = floats(slope), up = up.data()] {
+      launch([out = flow.data(), in = numbers(slope), up = up.data()] {
         multiply_transposed(out, in, up, width, hidden, true);
       });
     }
     const auto x = use(x_[layer]);
     const auto gradient = m_.gradient(std::move(up));
-    launch([out = gradient.data(), in = x.data(), slope = floats(slope), beta = gradient.beta()] {
+    launch([out = gradient.data(), in = x.data(), slope = numbers(slope), beta = gradient.beta()] {
       outer(out, in, slope, width, hidden, beta);
     });
   }
 
-  void forget(tensor it)
-  {
-    if (m_.state_of(it) != chunkmem::tensor_state::free) m_.drop(it);
-  }
-
-  std::vector<float> bytes_of(tensor it, chunkmem::list_id list)
-  {
-    const auto pin = m_.template acquire<float>(it, list, chunkmem::access::read, chunkmem::memory_location::host);
-    return {pin.span().begin(), pin.span().end()};
-  }
-
-  Manager& m_;
-  Backend& backend_;
-  crew crew_;
   chunkmem::optimizer::adam kernel_{{.weight_decay = 0.01F}};
   std::vector<tensor> parameters_;
   std::vector<tensor> x_, h_;

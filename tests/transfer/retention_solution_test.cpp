@@ -2,6 +2,7 @@
 #include <chunkmem/transfer/retention_solution.hpp>
 
 #include <support/catch.hpp>
+#include <support/figures.hpp>
 #include <support/oracles/fewest_moved_bytes.hpp>
 #include <support/oracles/played_retention.hpp>
 #include <support/oracles/retention_trace.hpp>
@@ -10,9 +11,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <cstdlib>
-#include <fstream>
-#include <string>
 #include <vector>
 
 namespace retention_solution_test {
@@ -80,10 +78,8 @@ TEST_CASE("plans equal brute force: one shot and repeating, one size and two", "
     least_equal = std::min(least_equal, 100.0 * static_cast<double>(equal) / static_cast<double>(traces));
   }
   CHECK(least_equal >= 99);
-  if (const char* const folder = std::getenv("CHUNKMEM_FIGURES"); folder != nullptr)
-    std::ofstream{std::string{folder} + "/test_transfer.json"}
-        << R"([{"name": "transfer.planned_equals_brute_force_percent", "value": )" << least_equal
-        << R"(, "unit": "%", "relation": ">=", "bound": 99, "command": "build/bench/bin/test_transfer"}])" << '\n';
+  support::write_figures("test_transfer", "build/bench/bin/test_transfer",
+                         {{"transfer.planned_equals_brute_force_percent", least_equal, "%", ">=", 99}});
 }
 
 TEST_CASE("plans equal brute force with uses on the host and drops", "[transfer]")

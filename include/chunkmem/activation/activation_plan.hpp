@@ -4,6 +4,7 @@
 #include <chunkmem/activation/layer_chain.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/splitmix64.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -268,16 +269,11 @@ inline void expect_plan_fits(const activation_plan& plan, std::uint32_t blocks)
 ///
 ///     if (plan.chain == chain_fingerprint(chain)) network.use(plan);
 ///
-/// Source: the mixing of SplitMix (Steele, Lea and Flood 2014). Cost: O(bytes of names).
+/// Cost: O(bytes of names).
 [[nodiscard]] inline std::uint64_t chain_fingerprint(const layer_chain& chain) noexcept
 {
   std::uint64_t hash = 0;
-  const auto add = [&hash](std::uint64_t value) {
-    hash = (hash ^ value) + 0x9e3779b97f4a7c15U;
-    hash = (hash ^ hash >> 30) * 0xbf58476d1ce4e5b9U;
-    hash = (hash ^ hash >> 27) * 0x94d049bb133111ebU;
-    hash ^= hash >> 31;
-  };
+  const auto add = [&hash](std::uint64_t value) { hash = mixed_bits((hash ^ value) + splitmix64::step); };
   add(chain.size());
   for (const chain_block& block : chain.blocks) {
     add(block.name.size());

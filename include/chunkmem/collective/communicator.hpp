@@ -7,6 +7,7 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/policy.hpp>
+#include <chunkmem/core/splitmix64.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 
 #include <concepts>
@@ -124,7 +125,7 @@ struct call {
 ///     ... all.value()            // compare it between ranks
 class fingerprint {
  public:
-  constexpr void add(std::uint64_t word) noexcept { value_ = mixed(value_ ^ mixed(word + 0x9e3779b97f4a7c15U)); }
+  constexpr void add(std::uint64_t word) noexcept { value_ = mixed_bits(value_ ^ mixed_bits(word + splitmix64::step)); }
   constexpr void add(const call& next) noexcept
   {
     add(static_cast<std::uint64_t>(next.what) << 8U | static_cast<std::uint64_t>(next.type));
@@ -147,13 +148,6 @@ class fingerprint {
   [[nodiscard]] constexpr bool operator==(const fingerprint&) const noexcept = default;
 
  private:
-  [[nodiscard]] static constexpr std::uint64_t mixed(std::uint64_t word) noexcept
-  {
-    word = (word ^ word >> 30U) * 0xbf58476d1ce4e5b9U;
-    word = (word ^ word >> 27U) * 0x94d049bb133111ebU;
-    return word ^ word >> 31U;
-  }
-
   std::uint64_t value_ = 0;
 };
 

@@ -7,6 +7,19 @@
 
 namespace chunkmem::inline v0 {
 
+/// Other bits for each number, in which each bit depends on all bits of the number: for hashes, the same on every
+/// machine.
+///
+///     hash = mixed_bits((hash ^ word) + splitmix64::step);
+///
+/// Source: the finalizer of SplitMix (Steele, Lea and Flood 2014). Cost: some five instructions.
+[[nodiscard]] constexpr std::uint64_t mixed_bits(std::uint64_t bits) noexcept
+{
+  bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9U;
+  bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EBU;
+  return bits ^ (bits >> 31);
+}
+
 /// Pseudo-random numbers for searches: the same ones on every machine. Not for arithmetic of a training; see philox.
 ///
 ///     splitmix64 numbers;
@@ -15,17 +28,14 @@ namespace chunkmem::inline v0 {
 /// Source: SplitMix (Steele, Lea and Flood 2014). Cost: some five instructions.
 class splitmix64 {
  public:
-  [[nodiscard]] std::uint64_t next() noexcept
-  {
-    counter_ += 0x9E3779B97F4A7C15U;
-    std::uint64_t bits = counter_;
-    bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9U;
-    bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EBU;
-    return bits ^ (bits >> 31);
-  }
+  static constexpr std::uint64_t step = 0x9E3779B97F4A7C15U;
+
+  constexpr explicit splitmix64(std::uint64_t seed = 0) noexcept : counter_{seed} {}
+
+  [[nodiscard]] constexpr std::uint64_t next() noexcept { return mixed_bits(counter_ += step); }
 
  private:
-  std::uint64_t counter_ = 0;
+  std::uint64_t counter_;
 };
 
 }  // namespace chunkmem::inline v0

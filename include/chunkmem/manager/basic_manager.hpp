@@ -81,7 +81,7 @@ class basic_manager {
   ///     pins.emplace_back(m.acquire(weight, access::read));  // of float
   ///     pins.emplace_back(m.acquire(table, access::read));   // of bf16
   using kept_pin = holder<engine_type, access_token>;
-  using place_type = typename Checks::part::place_type;  ///< where in the trainer a call stands; empty without checks
+  using place_type = typename engine_type::place_type;  ///< where in the trainer a call stands; empty without checks
   using state_tiers_type = state_tiers<Placement>;
 
   /// A manager without tensors. Nothing is allocated before the first access.
@@ -272,7 +272,7 @@ class basic_manager {
     if constexpr (!Checks::is_on)
       return begin(name, micro_batches);
     else
-      return guard_.within("iteration", from, [&] { return begin(name, micro_batches); });
+      return engine_.within("iteration", from, [&] { return begin(name, micro_batches); });
   }
   /// Begins an iteration with the name "train".
   ///
@@ -301,7 +301,7 @@ class basic_manager {
     static_assert(
         Transfer::plans,
         "chunkmem: a captured step follows a plan: name a transfer policy that plans, such as transfer::lookahead");
-    return guard_.within("capture", place_type{}, [&] {
+    return engine_.within("capture", place_type{}, [&] {
       builder_.expect_ready();
       expects(!rehearsing(), "a step cannot be captured in a rehearsal");
       return capture_step<Backend>(*link_, engine_.backend(), std::forward<Step>(step));
@@ -327,7 +327,9 @@ class basic_manager {
     if constexpr (!Checks::is_on)
       return {link_.get(), take_it};  // the hot path: nothing comes between
     else
-      return guard_.within("acquire", from, [&] { return pin_type<pinned_as<Element, Access>>{link_.get(), take_it}; });
+      return engine_.within("acquire", from, [&] {
+        return pin_type<pinned_as<Element, Access>>{link_.get(), take_it};
+      });
   }
   /// A pin on the device, ready for a stream: the host does not wait, and later users of the bytes wait for the
   /// stream's work before the release.
@@ -342,7 +344,7 @@ class basic_manager {
     if constexpr (!Checks::is_on)
       return {link_.get(), take_for};
     else
-      return guard_.within("acquire", from, [&] {
+      return engine_.within("acquire", from, [&] {
         return pin_type<pinned_as<Element, Access>>{link_.get(), take_for};
       });
   }
@@ -355,7 +357,7 @@ class basic_manager {
   {
     using result = pin_type<pinned_as<Element, Access>>;
     if (place == memory_location::device) return acquire(wanted, mode, from);
-    return guard_.within("acquire", from, [&] {
+    return engine_.within("acquire", from, [&] {
       return result{link_.get(), [&] { return take_in(wanted, mode, place); }};
     });
   }
@@ -368,7 +370,7 @@ class basic_manager {
   [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor_handle wanted, list_id list, Access mode,
                                                              memory_location place, place_type from = place_type{})
   {
-    return guard_.within("acquire", from, [&] {
+    return engine_.within("acquire", from, [&] {
       expect_element<Element>(wanted, list);
       return list == value_list && writes(mode) ? acquire(tensor<Element>{wanted}, mode, place, from)
                                                 : acquire_in<pinned_as<Element, Access>>(wanted, list, mode, place);
@@ -381,7 +383,7 @@ class basic_manager {
   [[nodiscard]] pin_type<pinned_as<Element, Access>> acquire(tensor_handle wanted, list_id list, Access mode,
                                                              agent stream, place_type from = place_type{})
   {
-    return guard_.within("acquire", from, [&] {
+    return engine_.within("acquire", from, [&] {
       check(stream);
       expect_element<Element>(wanted, list);
       return list == value_list && writes(mode)
@@ -398,7 +400,7 @@ class basic_manager {
                                                                         memory_location place,
                                                                         place_type from = place_type{})
   {
-    return guard_.within("acquire_bytes", from, [&] {
+    return engine_.within("acquire_bytes", from, [&] {
       return pin_type<pinned_as<std::uint8_t, Access>>{link_.get(), [&] { return take_in(wanted, mode, place); }};
     });
   }
@@ -412,7 +414,7 @@ class basic_manager {
                                                                         agent stream = agent::host,
                                                                         place_type from = place_type{})
   {
-    return guard_.within("acquire_bytes", from, [&] {
+    return engine_.within("acquire_bytes", from, [&] {
       return acquire_in<pinned_as<std::uint8_t, Access>>(wanted, list, mode, place, stream);
     });
   }
@@ -423,7 +425,7 @@ class basic_manager {
   [[nodiscard]] pin_type<pinned_as<std::uint8_t, Access>> acquire_bytes(tensor_handle wanted, list_id list, Access mode,
                                                                         agent stream, place_type from = place_type{})
   {
-    return guard_.within("acquire_bytes", from, [&] {
+    return engine_.within("acquire_bytes", from, [&] {
       check(stream);
       return acquire_in<pinned_as<std::uint8_t, Access>>(wanted, list, mode, memory_location::device, stream);
     });
@@ -435,7 +437,7 @@ class basic_manager {
   [[nodiscard]] pin_type<const std::uint8_t> acquire_beside(tensor_handle wanted, list_id list, memory_location place,
                                                             agent stream, place_type from = place_type{})
   {
-    return guard_.within("acquire_beside", from, [&] {
+    return engine_.within("acquire_beside", from, [&] {
       return pin_type<const std::uint8_t>{
           link_.get(), [&] { return engine_.acquire_beside(builder_.slot_in(wanted, list), place, stream); }};
     });
@@ -459,7 +461,7 @@ class basic_manager {
   [[nodiscard]] auto gradient(pin_type<Element>&& weight, gradient_start how = gradient_start::undefined,
                               place_type from = place_type{})
   {
-    return guard_.within("gradient", from, [&] {
+    return engine_.within("gradient", from, [&] {
       const access_token held = weight.details();
       expects(weight.is_of(link_.get()), "a gradient was requested with a pin of another manager");
       refuse_without_gradients();
@@ -480,7 +482,7 @@ class basic_manager {
   [[nodiscard]] auto gradient(tensor<Element> weight, agent stream = agent::host,
                               gradient_start how = gradient_start::undefined, place_type from = place_type{})
   {
-    return guard_.within("gradient", from, [&] {
+    return engine_.within("gradient", from, [&] {
       check(stream);
       refuse_without_gradients();
       (void)builder_.slot_in(weight, gradient_list);
@@ -501,7 +503,7 @@ class basic_manager {
   template <element Element>
   void gradient_done(gradient_pin<Element, engine_type>&& last, place_type from = place_type{})
   {
-    guard_.within("gradient_done", from, [&] {
+    engine_.within("gradient_done", from, [&] {
       const access_token held = last.details();
       expects(last.is_of(link_.get()), "gradient_done with a pin of another manager");
       engine_.tensors().expects_of(held.slot, engine_.tensors()[held.slot].pins == 1,
@@ -522,7 +524,7 @@ class basic_manager {
   template <element Element>
   void gradient_done(tensor<Element> weight, agent stream = agent::host, place_type from = place_type{})
   {
-    guard_.within("gradient_done", from, [&] { finish_gradient(weight, stream); });
+    engine_.within("gradient_done", from, [&] { finish_gradient(weight, stream); });
   }
   /// Marks the bytes of a tensor as dead: they are never copied again. For a tensor without bytes, the call only adds
   /// an entry to the record.
@@ -531,7 +533,7 @@ class basic_manager {
   /// @throws usage_error   pinned; device_error   a planned copy could not start
   void drop(tensor_handle wanted, place_type from = place_type{})
   {
-    guard_.within("drop", from, [&] { engine_.drop(builder_.slot_of(wanted)); });
+    engine_.within("drop", from, [&] { engine_.drop(builder_.slot_of(wanted)); });
   }
   /// Drops all gradients, for example to repeat a step. Gradients that were not written are skipped. Weights whose
   /// bytes their gradients had taken come back from their masters with the same bits.
@@ -543,7 +545,7 @@ class basic_manager {
   ///         pinned, or an optimizer step is half done and needs the other gradients: nothing was dropped.
   void drop_gradients(place_type from = place_type{})
   {
-    guard_.within("drop_gradients", from, [&] {
+    engine_.within("drop_gradients", from, [&] {
       engine_.pending().finish();
       engine_.gradients().expect_no_update("gradients cannot be dropped");
       if (engine_.tensors().parameters() > 0) builder_.expect_ready();
@@ -556,7 +558,7 @@ class basic_manager {
   /// @throws   as `drop_gradients`
   void drop_gradient(tensor_handle wanted, place_type from = place_type{})
   {
-    guard_.within("drop_gradient", from, [&] {
+    engine_.within("drop_gradient", from, [&] {
       engine_.pending().finish();
       engine_.gradients().expect_no_update("a gradient cannot be dropped");
       engine_.gradients().forget_measure_of_all();
@@ -573,7 +575,7 @@ class basic_manager {
   [[nodiscard]] chunkmem::lease<engine_type> lease(tier where, bytes size, agent stream = agent::host,
                                                    place_type from = place_type{})
   {
-    return guard_.within("lease", from, [&] {
+    return engine_.within("lease", from, [&] {
       expects(size.count() > 0, "a lease of zero bytes");
       expects(is_tier(where), "a lease on a tier that no backend has (use tier::device or tier::host)");
       check(stream);
@@ -599,7 +601,7 @@ class basic_manager {
   /// @throws usage_error   the mistakes found since the last call
   void verify(place_type from = place_type{})
   {
-    guard_.within("verify", from, [&] { engine_.verify(); });
+    engine_.within("verify", from, [&] { engine_.verify(); });
   }
   /// Exchanges the bytes of two lists without a copy, for example when weight versions flip. A plan is used again when
   /// the lists are back in the order that it was made for. Masters stay: they belong to the newest weights, and the
@@ -612,7 +614,7 @@ class basic_manager {
   ///                       masters under gradient::in_place, or that were written since their masters were made
   void exchange(list_id left, list_id right, place_type from = place_type{})
   {
-    guard_.within("exchange", from, [&] { exchange_lists(left, right); });
+    engine_.within("exchange", from, [&] { exchange_lists(left, right); });
   }
 
   // Queries. None of them moves a chunk.
@@ -1087,7 +1089,6 @@ class basic_manager {
   gradient_store<engine_type, builder_type> gradients_;
   update_session<engine_type, builder_type> updates_;
   content_session<engine_type, builder_type> content_;
-  call_guard<engine_type> guard_;
 };
 
 // Outside of the class, so not inline: where compiled_manager.hpp is included, the library has the code of these
@@ -1110,8 +1111,7 @@ basic_manager<Backend, Rules, Layout, Eviction, Placement, Gradient, Transfer, M
       eviction_{std::move(values.eviction)},
       gradients_{engine_, builder_, *link_},
       updates_{engine_, builder_, gradients_, states_},
-      content_{engine_, builder_, gradients_, states_},
-      guard_{engine_}
+      content_{engine_, builder_, gradients_, states_}
 {
   if (options.error_details) engine_.annotator().ask(&details_of, &engine_);
   engine_.checks().attach({&engine_, &wait_for_own_agents, &describe});

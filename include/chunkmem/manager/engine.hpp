@@ -73,6 +73,7 @@ template <stream_backend Backend, tensor_rules Rules, eviction_policy Eviction, 
 class engine {
  public:
   using checks_type = Checks;
+  using place_type = typename Checks::part::place_type;
   using eviction_type = Eviction;
   using transfer_type = Transfer;
   using states = slot_states<Rules>;
@@ -385,7 +386,18 @@ class engine {
 
   // For checks.
 
-  /// The holder of a gradient has called `beta()`.
+  /// Runs a public call of the manager. With checks: for one thread at a time, after what was noted before is thrown;
+  /// an error that leaves says where in the program of the caller it was called. Without checks it only calls.
+  /// @param call   a literal
+  template <class Work>
+  [[gnu::always_inline]] decltype(auto) within(const char* call, place_type from, Work&& work)
+  {
+    if constexpr (!watch_type::is_on)
+      return work();
+    else
+      return within_checks(call, from, work);
+  }
+  /// The holder of a gradient knows how it is to be written.
   void beta_was_read(const access_token& held) noexcept
   {
     if constexpr (watch_type::is_on)
@@ -678,7 +690,27 @@ class engine {
 
   // With checks.
 
-  /// Checks the bytes before a chunk moves, and begins the pin for the check policy.
+  template <class Work>
+  decltype(auto) within_checks(const char* call, place_type from, Work& work)
+  {
+    bool is_callers_own = true;  // else it is the library's, within a call that knows the caller's place
+    try {
+      const auto inside = watch_.part().enter(call, from);
+      is_callers_own = inside.is_outermost();
+      return work();
+    } catch (error& failed) {
+      if (is_callers_own) tell_place(failed, from);
+      throw;
+    }
+  }
+  void tell_place(error& failed, place_type from) noexcept
+  try {
+    error_text line;
+    watch_.part().tell_place(line, from);
+    failed.append_details(line.view());
+  } catch (...) {  // no memory for a line about it
+  }
+  /// Looks at the bytes before something moves, and begins the pin for them.
   template <class Take>
   access_token watched(slot_id id, Take take)
   {

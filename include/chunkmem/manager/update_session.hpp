@@ -25,59 +25,12 @@
 #include <string_view>
 #include <utility>
 
-// Views of a manager for optimizers (update_session) and for saves and loads (content_session), with the guard of
-// their calls (call_guard), and a step as a graph (captured_step).
+// Views of a manager for optimizers (update_session) and for saves and loads (content_session), and a step as a graph
+// (captured_step).
 
 namespace chunkmem::inline v0 {
 
-/// Runs the public calls of a manager for its check policy, and adds details to errors where they were requested.
-///
-/// `guard.within("acquire", from, [&] { ... })` with checks: one thread at a time; mistakes noted before are thrown
-/// first; and an error names the place of the call in the caller's program. Without checks it only calls.
-template <class Engine>
-class call_guard {
- public:
-  using place_type = typename Engine::checks_type::part::place_type;
-  static constexpr bool is_on = Engine::checks_type::is_on;
-
-  explicit call_guard(Engine& engine) noexcept : engine_{&engine} {}
-
-  /// @param call   a literal
-  template <class Work>
-  [[gnu::always_inline]] decltype(auto) within(const char* call, place_type from, Work&& work) const
-  {
-    if constexpr (!is_on)
-      return work();
-    else
-      return watched(call, from, work);
-  }
-
- private:
-  template <class Work>
-  decltype(auto) watched(const char* call, place_type from, Work& work) const
-  {
-    bool is_callers_own = true;  // else the call is the library's, within a call that knows the caller's place
-    try {
-      const auto inside = engine_->checks().enter(call, from);
-      is_callers_own = inside.is_outermost();
-      return work();
-    } catch (error& failed) {
-      if (is_callers_own) tell_place(failed, from);
-      throw;
-    }
-  }
-  void tell_place(error& failed, place_type from) const noexcept
-  try {
-    error_text line;
-    engine_->checks().tell_place(line, from);
-    failed.append_details(line.view());
-  } catch (...) {  // no memory for a line about it
-  }
-
-  Engine* engine_;
-};
-
-/// A step of a trainer as one device graph: the manager's copies and the trainer's kernels, in their order.
+/// A step of a trainer as one graph of the device: the manager's copies and the trainer's kernels, in their order.
 ///
 /// `replay()` runs the step again without the trainer's code, as one launch. It is the same step at the same addresses:
 /// kernels read inputs that change (a batch, a learning rate) from device memory outside of the manager. Where the
@@ -315,7 +268,7 @@ class content_session {
 template <class Engine, class Builder>
 class update_session {
  public:
-  using place_type = typename call_guard<Engine>::place_type;
+  using place_type = typename Engine::place_type;
 
   /// All of them outlive this.
   update_session(Engine& engine, Builder& builder, gradient_store<Engine, Builder>& store,
@@ -334,7 +287,7 @@ class update_session {
   template <class Work>
   decltype(auto) within(place_type from, Work&& work)
   {
-    return call_guard<Engine>{*engine_}.within("an optimizer step", from, work);
+    return engine_->within("an optimizer step", from, work);
   }
 
   // Before a step.
@@ -351,7 +304,7 @@ class update_session {
   void expect_gradients(place_type from = place_type{})
   {
     within(from, [&] {
-      if constexpr (call_guard<Engine>::is_on) look_at_gradients();
+      if constexpr (Engine::checks_type::is_on) look_at_gradients();
       expect_some_gradient();
     });
   }
@@ -359,7 +312,7 @@ class update_session {
   /// @return   some parameter has a gradient   @throws usage_error   with checks, as expect_gradients
   [[nodiscard]] bool has_gradients_of_part(place_type from = place_type{})
   {
-    if constexpr (call_guard<Engine>::is_on) within(from, [&] { look_at_gradients(); });
+    if constexpr (Engine::checks_type::is_on) within(from, [&] { look_at_gradients(); });
     builder_->expect_ready();
     return has_some_gradient();
   }
@@ -439,7 +392,7 @@ class update_session {
   /// counted. Other check policies ignore the call.
   void allow_any_micro_batches(tensor_handle parameter)
   {
-    if constexpr (call_guard<Engine>::is_on) store_->micro_batches().exempt(index_of(builder_->slot_of(parameter)));
+    if constexpr (Engine::checks_type::is_on) store_->micro_batches().exempt(index_of(builder_->slot_of(parameter)));
   }
 
   // Updates.

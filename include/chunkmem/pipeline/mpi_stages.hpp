@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/collective/mpi.hpp>
 #include <chunkmem/collective/mpi_session.hpp>
 #include <chunkmem/core/error.hpp>
@@ -14,7 +13,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <deque>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,7 +32,7 @@ namespace pipeline {
 ///     stage_links links = here.links(memory);
 ///     stage_runner runner{plan, links, memory, buffers, boundaries};
 ///     runner.run(my_stage);
-class mpi_stages {
+class mpi_stages : public stage_ends<collective::mpi> {
  public:
   /// Every rank constructs one, with the same schedule and options. MPI waits for the ranks of a pair, without a
   /// deadline.
@@ -44,52 +42,30 @@ class mpi_stages {
   /// @throws comm_error     MPI failed, or the other rank of a link did not come
   mpi_stages(collective::mpi_session& session, MPI_Comm users, const schedule& plan,
              const collective::mpi_options& options = {}, std::string_view pipeline = {})
-      : made_for_{identity_of(plan)}, all_{session, users, options}
+      : stage_ends{rank_in(users), identity_of(plan)}, all_{session, users, options}
   {
-    int rank = 0;
-    int ranks = 0;
-    collective::detail::require_mpi("asking for the rank", MPI_Comm_rank(users, &rank));
-    collective::detail::require_mpi("asking for the ranks", MPI_Comm_size(users, &ranks));
-    stage_ = static_cast<std::uint32_t>(rank);
     const std::vector<std::string> names = compare(plan, pipeline);
-    // Ascending on every rank, so no deadlock.
-    for (const stage_pair& pair : pairs_of(plan)) {
-      if (pair.first != stage_ && pair.second != stage_) continue;
-      ends_.emplace_back(session, pair_of(users, pair), options);
-      ends_.back().call_members(detail::names_of_link(pair, names, plan.all_micro_batches()));
-      pairs_.push_back(pair);
-    }
+    for (const stage_pair& pair : pairs_of(plan))
+      if (pair.first == stage() || pair.second == stage())
+        add(pair, session, pair_of(users, pair), options)
+            .call_members(detail::names_of_link(pair, names, plan.all_micro_batches()));
   }
-  mpi_stages(const mpi_stages&) = delete;
 
-  [[nodiscard]] std::uint32_t stage() const noexcept { return stage_; }
-  /// `identity_of` the schedule of all stages.
-  [[nodiscard]] std::uint64_t made_for() const noexcept { return made_for_; }
-  /// A communicator of all stages, as for stage_step.
+  /// A group of all stages, as for stage_step.
   [[nodiscard]] collective::mpi& all() noexcept { return all_; }
-  using communicator_type = collective::mpi;
-  /// Calls `visit(pair, end)` for each link, in ascending order.
-  template <class Visit>
-  void for_each_end(Visit visit)
-  {
-    for (std::size_t index = 0; index < pairs_.size(); ++index) visit(pairs_[index], ends_[index]);
-  }
-  /// The links, each with an agent of this backend. Call it once for each backend.
-  /// @throws usage_error   the backend has no more agents
-  template <stream_backend Backend>
-  [[nodiscard]] stage_links<collective::mpi> links(Backend& backend)
-  {
-    stage_links<collective::mpi> all{stage_, made_for_};
-    for (std::size_t index = 0; index < pairs_.size(); ++index) all.add(pairs_[index], ends_[index], backend.adopt());
-    return all;
-  }
 
  private:
-  /// All ranks exchange their schedules and nodes. @return   the name of each stage
+  [[nodiscard]] static std::uint32_t rank_in(MPI_Comm users)
+  {
+    int rank = 0;
+    collective::detail::require_mpi("asking for the rank", MPI_Comm_rank(users, &rank));
+    return static_cast<std::uint32_t>(rank);
+  }
+  /// All ranks tell which schedule they have, and where they are. @return   what each stage is called
   [[nodiscard]] std::vector<std::string> compare(const schedule& plan, std::string_view pipeline)
   {
     constexpr std::size_t words = 10;
-    std::array<std::uint64_t, words> mine{made_for_, plan.stage_count()};  // and the name of the node, with a zero
+    std::array<std::uint64_t, words> mine{made_for(), plan.stage_count()};  // and the name of the node, with a zero
     char host[MPI_MAX_PROCESSOR_NAME] = {};
     int length = 0;
     collective::detail::require_mpi("asking for the name of the node", MPI_Get_processor_name(host, &length));
@@ -128,11 +104,7 @@ class mpi_stages {
     return made;
   }
 
-  std::uint32_t stage_ = 0;
-  std::uint64_t made_for_;
   collective::mpi all_;
-  std::deque<collective::mpi> ends_;  // they do not move
-  std::vector<stage_pair> pairs_;
 };
 
 }  // namespace pipeline

@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/collective/nccl.hpp>
 #include <chunkmem/collective/nccl_api.hpp>
 #include <chunkmem/pipeline/stage_links.hpp>
 
-#include <cstddef>
-#include <cstdint>
-#include <deque>
 #include <type_traits>
-#include <vector>
 
 namespace chunkmem::inline v0 {
 
@@ -31,10 +26,9 @@ namespace pipeline {
 /// @tparam Api    of NCCL, see nccl_api
 /// @tparam Hosts  joins the processes of the stages: mpi_stages, or a place of thread_stages
 template <nccl_api Api, class Hosts>
-class nccl_stages {
+class nccl_stages : public stage_ends<collective::nccl<Api, typename Hosts::communicator_type>> {
  public:
   using control_type = typename Hosts::communicator_type;
-  using communicator_type = collective::nccl<Api, control_type>;
 
   /// Uses the current device of the calling thread. All stages construct it together, with the same schedule and
   /// options.
@@ -42,36 +36,16 @@ class nccl_stages {
   /// @throws comm_error   a stage is missing or failed
   template <class ApiOf>
   nccl_stages(Hosts& hosts, const collective::nccl_options& options, ApiOf api_of)
-      : stage_{hosts.stage()}, made_for_{hosts.made_for()}
+      : nccl_stages::stage_ends{hosts.stage(), hosts.made_for()}
   {
-    hosts.for_each_end([&](stage_pair pair, control_type& control) {  // ascending: no deadlock
-      ends_.emplace_back(control, options, api_of(pair));
-      pairs_.push_back(pair);
-    });
+    hosts.for_each_end(
+        [&](stage_pair pair, control_type& control) { this->add(pair, control, options, api_of(pair)); });
   }
   explicit nccl_stages(Hosts& hosts, const collective::nccl_options& options = {})
     requires std::is_default_constructible_v<Api>
       : nccl_stages{hosts, options, [](stage_pair) { return Api{}; }}
   {
   }
-  nccl_stages(const nccl_stages&) = delete;
-
-  [[nodiscard]] std::uint32_t stage() const noexcept { return stage_; }
-  /// The links, each with an agent of this backend. Call it once for each backend.
-  /// @throws usage_error   the backend has no more agents
-  template <stream_backend Backend>
-  [[nodiscard]] stage_links<communicator_type> links(Backend& backend)
-  {
-    stage_links<communicator_type> all{stage_, made_for_};
-    for (std::size_t index = 0; index < pairs_.size(); ++index) all.add(pairs_[index], ends_[index], backend.adopt());
-    return all;
-  }
-
- private:
-  std::uint32_t stage_;
-  std::uint64_t made_for_;
-  std::deque<communicator_type> ends_;  // they do not move
-  std::vector<stage_pair> pairs_;
 };
 
 }  // namespace pipeline

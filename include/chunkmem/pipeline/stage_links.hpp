@@ -8,7 +8,9 @@
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <string>
 #include <string_view>
@@ -132,6 +134,55 @@ class stage_links {
   std::uint32_t stage_;
   std::uint64_t made_for_;  // 0: unknown
   std::vector<link> links_;
+};
+
+/// The ends of one stage's links, made by what the stages are: threads, processes or GPUs.
+///
+///     stage_ends<collective::local_threads> ends{stage, identity_of(plan)};
+///     ends.add({0, 1}, down, rank_id{0});
+///     stage_links links = ends.links(memory);
+template <class Communicator>
+class stage_ends {
+ public:
+  using communicator_type = Communicator;
+
+  /// @param made_for   as of stage_links
+  stage_ends(std::uint32_t stage, std::uint64_t made_for) noexcept : stage_{stage}, made_for_{made_for} {}
+  stage_ends(const stage_ends&) = delete;
+
+  [[nodiscard]] std::uint32_t stage() const noexcept { return stage_; }
+  /// `identity_of` the schedule of all stages, which is that of this one.
+  [[nodiscard]] std::uint64_t made_for() const noexcept { return made_for_; }
+  /// Makes the end of a link from these arguments. All stages add their links in ascending order: so no stages wait for
+  /// each other in a circle.
+  template <class... Arguments>
+  Communicator& add(stage_pair pair, Arguments&&... of_end)
+  {
+    Communicator& made = ends_.emplace_back(std::forward<Arguments>(of_end)...);
+    pairs_.push_back(pair);
+    return made;
+  }
+  /// Calls `visit(pair, end)` for each link, in ascending order.
+  template <class Visit>
+  void for_each_end(Visit visit)
+  {
+    for (std::size_t index = 0; index < pairs_.size(); ++index) visit(pairs_[index], ends_[index]);
+  }
+  /// The links, each with an agent of this backend. Call it once for a backend.
+  /// @throws usage_error   the backend has no more agents
+  template <stream_backend Backend>
+  [[nodiscard]] stage_links<Communicator> links(Backend& backend)
+  {
+    stage_links<Communicator> all{stage_, made_for_};
+    for_each_end([&](stage_pair pair, Communicator& end) { all.add(pair, end, backend.adopt()); });
+    return all;
+  }
+
+ private:
+  std::uint32_t stage_;
+  std::uint64_t made_for_;
+  std::deque<Communicator> ends_;  // they do not move
+  std::vector<stage_pair> pairs_;
 };
 
 }  // namespace pipeline

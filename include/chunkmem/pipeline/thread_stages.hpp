@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/collective/local_threads.hpp>
 #include <chunkmem/collective/thread_group.hpp>
 #include <chunkmem/core/ids.hpp>
@@ -48,49 +47,24 @@ class thread_stages {
   }
 
   /// One stage's ends of its links.
-  class place {
+  class place : public stage_ends<collective::local_threads> {
    public:
     /// @throws usage_error   the place is taken
     place(const thread_stages& all, std::uint32_t stage)
-        : stage_{stage}, made_for_{all.made_for_}, all_{all.everyone_, rank_id{stage}}
+        : stage_ends{stage, all.made_for_}, all_{all.everyone_, rank_id{stage}}
     {
       for (std::size_t index = 0; index < all.pairs_.size(); ++index) {
         const stage_pair pair = all.pairs_[index];
-        if (pair.first != stage && pair.second != stage) continue;
-        ends_.emplace_back(all.groups_[index], rank_id{pair.first == stage ? 0U : 1U});
-        pairs_.push_back(pair);
+        if (pair.first == stage || pair.second == stage)
+          add(pair, all.groups_[index], rank_id{pair.first == stage ? 0U : 1U});
       }
     }
-    place(const place&) = delete;
 
-    [[nodiscard]] std::uint32_t stage() const noexcept { return stage_; }
-    /// `identity_of` the schedule of all stages.
-    [[nodiscard]] std::uint64_t made_for() const noexcept { return made_for_; }
-    /// This stage's communicator of all stages, as for stage_step.
+    /// This stage's end of a group of all stages, as for stage_step.
     [[nodiscard]] collective::local_threads& all() noexcept { return all_; }
-    using communicator_type = collective::local_threads;
-    /// Calls `visit(pair, end)` for each link, in ascending order.
-    template <class Visit>
-    void for_each_end(Visit visit)
-    {
-      for (std::size_t index = 0; index < pairs_.size(); ++index) visit(pairs_[index], ends_[index]);
-    }
-    /// The links, each with an agent of this backend. Call it once for each backend.
-    /// @throws usage_error   the backend has no more agents
-    template <stream_backend Backend>
-    [[nodiscard]] stage_links<collective::local_threads> links(Backend& backend)
-    {
-      stage_links<collective::local_threads> all{stage_, made_for_};
-      for (std::size_t index = 0; index < pairs_.size(); ++index) all.add(pairs_[index], ends_[index], backend.adopt());
-      return all;
-    }
 
    private:
-    std::uint32_t stage_;
-    std::uint64_t made_for_;
     collective::local_threads all_;
-    std::deque<collective::local_threads> ends_;  // they do not move
-    std::vector<stage_pair> pairs_;
   };
 
   /// Calls `work(place)` once for each stage, each on a thread of its own, and returns when all have ended. Call it

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/core/splitmix64.hpp>
 #include <chunkmem/planner/rank_settings.hpp>
 #include <chunkmem/workload/machine.hpp>
 #include <chunkmem/workload/transformer.hpp>
@@ -24,12 +25,7 @@ namespace planner {
   const std::uint64_t gradients = settings.gradient.takes_slot() ? 0 : settings.has_wide_gradients() ? 4 : 2;
   const std::uint64_t divided = (settings.divided.gradients ? 0U : 1U) + (settings.divided.parameters ? 0U : 2U);
   std::uint64_t hash = 0;
-  const auto add = [&hash](std::uint64_t value) {
-    hash = (hash ^ value) + 0x9e3779b97f4a7c15U;  // splitmix64 (Steele, Lea and Flood 2014)
-    hash = (hash ^ hash >> 30) * 0xbf58476d1ce4e5b9U;
-    hash = (hash ^ hash >> 27) * 0x94d049bb133111ebU;
-    hash ^= hash >> 31;
-  };
+  const auto add = [&hash](std::uint64_t value) { hash = mixed_bits((hash ^ value) + splitmix64::step); };
   workload::for_numbers(shape, add);
   for (const std::uint64_t value : {setup.micro_batch,
                                     std::uint64_t{setup.recomputes_layers},

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/core/splitmix64.hpp>
 #include <chunkmem/profile/access_record.hpp>
 
 #include <cstddef>
@@ -80,12 +81,7 @@ struct iteration_plan {
                                                   std::span<const std::uint32_t> frames_of_chunk) noexcept
 {
   std::uint64_t hash = record.size();
-  const auto add = [&](std::uint64_t value) {  // splitmix64 (Steele, Lea and Flood 2014)
-    hash = (hash ^ value) + 0x9e3779b97f4a7c15U;
-    hash = (hash ^ hash >> 30) * 0xbf58476d1ce4e5b9U;
-    hash = (hash ^ hash >> 27) * 0x94d049bb133111ebU;
-    hash ^= hash >> 31;
-  };
+  const auto add = [&](std::uint64_t value) { hash = mixed_bits((hash ^ value) + splitmix64::step); };
   for (std::uint32_t index = 0; index < record.size(); ++index) {
     const access_entry& entry = record.entries()[index];
     add(static_cast<std::uint64_t>(entry.kind) << 32 | entry.slot);
