@@ -363,7 +363,8 @@ template <class Real>
 
 // Work that each instruction set does in its own way. Code for a set can be inlined only into code for the same set.
 // `add` is a sum of two products: by the instruction, so that no compiler contracts it.
-// `rows` is how many vectors are in a block of an update that takes roots.
+// `rows` is how many vectors are in a block of an update that takes roots. With AVX-512, blocks of memory that is not in
+// the cache were slow at some addresses of the code.
 
 struct baseline_lanes {
   using real = lanes<4>;
@@ -406,7 +407,7 @@ struct avx2_lanes {
 
 struct avx512_lanes {
   using real = lanes<16>;
-  static constexpr std::size_t rows = 16;
+  static constexpr std::size_t rows = 1;
 
   [[gnu::always_inline, gnu::target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq")]] static void root(
       real& result, const real& radicand) noexcept
