@@ -28,9 +28,11 @@ inline constexpr std::size_t no_root = ~std::size_t{};
 /// The arithmetic of an update, for vectors: `in<Real>()` gives it for one kind of lanes, as an object with
 /// - `decayed(parameter, gradient)`, which adds a part of the parameter to the gradient, where `is_decayed()` says so,
 /// - `observe(slope, states)`, which changes the states by the gradient, and sets a small gradient to 0,
-/// - `move(parameter, step, slope, root, states)`, which makes two products: their sum is the new parameter,
+/// - `divisor(root)` of the step, from the square root of the state `root_of`; none with `no_root`,
+/// - `move(parameter, step, slope, divisor, states)`, which makes two products: their sum is the new parameter. Of the
+///   states it reads the first one alone where there is a root, and the slope where there is none,
 /// - `least_parameter`: a parameter below it is stored as 0.
-/// `move` gets the square root of the state `root_of`; with `no_root` it gets none. The bits of a work do not depend on
+/// The bits of a work do not depend on
 /// the flush mode of the thread. It takes a gradient below 2^-100 for 0, so the pass flushes none after the factor.
 ///
 /// A work of version 1 of the numerics has `observe(parameter, gradient, states)` and `move(parameter, gradient, root,
@@ -309,11 +311,11 @@ class element_pass {
 #endif
   }
 
-  // One text for three functions, since an attribute cannot depend on a template parameter. Functions for a processor can
-  // be inlined only into functions for the same processor.
+  // One text for three functions, since an attribute cannot depend on a template parameter. Functions for a processor
+  // can be inlined only into functions for the same processor.
   //
-  // The vectors of a block go as far as the root first, and on from the quotient afterwards. Root and quotient take long:
-  // what waits for them would fill the queue of the processor. The loop for any types stays short instead.
+  // The vectors of a block go as far as the root first, and on from the quotient afterwards. Root and quotient take
+  // long: what waits for them would fill the queue of the processor. The loop for any types stays short instead.
 #define CHUNKMEM_UPDATE_LOOP(NAME, SET, TARGET)                                                             \
   template <class Types>                                                                                    \
   [[nodiscard]] TARGET std::uint64_t NAME(std::uint64_t count) const noexcept                               \

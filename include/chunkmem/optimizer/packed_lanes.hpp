@@ -363,8 +363,8 @@ template <class Real>
 
 // Work that each instruction set does in its own way. Code for a set can be inlined only into code for the same set.
 // `add` is a sum of two products: by the instruction, so that no compiler contracts it.
-// `rows` is how many vectors are in a block of an update that takes roots. With AVX-512, blocks of memory that is not in
-// the cache were slow at some addresses of the code.
+// `rows` is how many vectors are in a block of an update that takes roots. With AVX-512, blocks of memory that is not
+// in the cache were slow at some addresses of the code.
 
 struct baseline_lanes {
   using real = lanes<4>;
