@@ -5,9 +5,9 @@
     python3 bench/optimizer/update_ports.py [--compiler g++] [--mca llvm-mca-16] [--processors znver3 znver4 ...]
 
 Compiles update_instructions_bench.cpp at -O2, takes the loops for AVX2 and for AVX-512 out of the program, and asks
-llvm-mca (Debian: apt-get install llvm-16) about each: instructions of a turn, cycles if ports alone were busy, and cycles
-of a turn among a hundred. All loads are taken for hits in the first cache. A turn is eight elements with AVX2 and 16 with
-AVX-512. Nothing is run, so the processor at hand does not matter.
+llvm-mca (Debian: apt-get install llvm-16) about each: instructions of a vector, cycles if ports alone were busy, and
+cycles of a vector among hundreds. All loads are taken for hits in the first cache. A vector is eight elements with AVX2
+and 16 with AVX-512. Nothing is run, so the processor at hand does not matter.
 """
 import argparse
 import pathlib
@@ -40,20 +40,27 @@ def functions(program):
 
 
 def loop_of(lines):
-    """The instructions up to the first jump back around the root, from where it leads. What is rare lies behind them."""
-    root = next(at for at, code, _ in lines if code.startswith("vsqrtps"))
-    end, begin = min((at, to) for at, _, to in lines if to is not None and lines[0][0] <= to < root < at)
-    return [code for at, code, to in lines if begin <= at <= end and to is None]  # jumps out of the loop are not taken
+    """The instructions of a turn: of the loop with the roots, and of that with the quotients where it is another one."""
+    loops = [(to, at) for at, _, to in lines if to is not None and lines[0][0] <= to < at]
+    inner = [it for it in loops if not any(it != other and it[0] <= other[0] and other[1] <= it[1] for other in loops)]
+    code_of = lambda it: [code for at, code, to in lines if it[0] <= at <= it[1] and to is None]  # jumps out are not taken
+    most = lambda name: max(map(code_of, inner), key=lambda code: vectors_of(code, name))
+    roots, quotients = most("vsqrtps"), most("vdivps")
+    return roots if roots == quotients else roots + quotients
+
+
+def vectors_of(loop, name="vsqrtps"):
+    return sum(code.startswith(name) for code in loop)
 
 
 def cycles(mca, processor, loop):
-    """(of the ports, of a turn)"""
+    """(of the ports, of a vector)"""
     done = subprocess.run([mca, f"-mcpu={processor}", "-iterations=100", "-mtriple=x86_64"], input="\n".join(loop),
                           capture_output=True, text=True)
     if done.returncode != 0:
         raise SystemExit(f"{mca}: {done.stderr.strip()}")
     number = lambda name: float(re.search(rf"{name}:\s+([\d.]+)", done.stdout)[1])
-    return number("Block RThroughput"), number("Total Cycles") / 100
+    return number("Block RThroughput") / vectors_of(loop), number("Total Cycles") / 100 / vectors_of(loop)
 
 
 def main():
@@ -78,10 +85,10 @@ def main():
             if (wide, kind) not in loops:
                 continue
             loop = loops[wide, kind]
-            print(f"{wide:7} {kind:32} {len(loop):3} instructions", end="")
+            print(f"{wide:7} {kind:32} {len(loop) / vectors_of(loop):5.2f} instructions", end="")
             for processor in chosen.processors:
                 if wide == "avx2" or processor in WIDE:
-                    print("   {} ports {:5.1f}, turn {:5.1f}".format(processor, *cycles(chosen.mca, processor, loop)), end="")
+                    print("   {} ports {:5.1f}, vector {:5.1f}".format(processor, *cycles(chosen.mca, processor, loop)), end="")
             print()
     return 0
 

@@ -190,6 +190,7 @@ measured_times foresight::agreed(measured_times times)
 {
   clock_rates any;
   any.operations_per_second.fill(no_limit);
+  any.updates = {no_limit, no_limit, no_limit, no_limit};
   const part_operations operations = look_(first_, any).operations;
   const std::size_t update = index_of(step_part::update);
   std::array<double, step_parts + 3> numbers{};

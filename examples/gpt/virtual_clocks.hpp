@@ -74,9 +74,13 @@ template <class Manager>
   return true;
 }
 
-/// Adam; on virtual clocks an Adam whose time is known.
+/// Adam; on virtual clocks an Adam whose time is known. A bench specializes this for a manager of its own.
 template <class Manager>
-using adam_of = std::conditional_t<has_clocks<Manager>, chunkmem::planner::timed_adam, chunkmem::optimizer::adam>;
+struct adam_for {
+  using type = std::conditional_t<has_clocks<Manager>, chunkmem::planner::timed_adam, chunkmem::optimizer::adam>;
+};
+template <class Manager>
+using adam_of = typename adam_for<Manager>::type;
 
 template <class Manager>
 [[nodiscard]] adam_of<Manager> make_adam(Manager& manager, const chunkmem::optimizer::adam_options& options)

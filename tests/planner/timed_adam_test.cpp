@@ -22,6 +22,17 @@ TEST_CASE("timed_adam takes elements over its rates, rounded up, and counts it f
   CHECK(kernel.lists().size() == optimizer::adam{}.lists().size());
 }
 
+TEST_CASE("no rate of updates or norms is assumed: without the machine's there is no time", "[planner]")
+{
+  CHECK_THROWS_AS(planner::timed_adam{planner::update_rates{}}, usage_error);
+  CHECK_THROWS_AS(planner::timed_adam{planner::update_rates{.host_parameters_per_second = 1e9}}, usage_error);
+  CHECK_THROWS_AS(planner::timed_adam{planner::update_rates{.device_parameters_per_second = 1e9}}, usage_error);
+  planner::timed_adam kernel{{.host_parameters_per_second = 1e9, .device_parameters_per_second = 4e9}};
+  CHECK_THROWS_AS(kernel.measure_takes(memory_location::host, 8), usage_error);
+  CHECK_THROWS_AS(kernel.measure_takes(memory_location::device, 8), usage_error);
+  CHECK(kernel.busy(memory_location::host) + kernel.busy(memory_location::device) == 0);
+}
+
 TEST_CASE("a step takes the time of its kernel on the calling thread where there are no bytes", "[planner]")
 {
   for (const bool norm : {false, true}) {

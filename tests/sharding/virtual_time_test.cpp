@@ -146,7 +146,9 @@ TEST_CASE("a late step is no longer than one at once in virtual time, an early o
 TEST_CASE("gradients of one manager need no bytes where the calling thread reaches the device", "[sharding]")
 {
   host_clocks clocks{{.device_capacity = 16_MiB, .host_capacity = 64_MiB}};
-  planner::timed_adam adam{{.host_parameters_per_second = updates, .device_parameters_per_second = updates}};
+  planner::timed_adam adam{{.host_parameters_per_second = updates,
+                            .device_parameters_per_second = updates,
+                            .host_measured_per_second = 14e9}};
   manager<host_clocks> m{clocks, {.chunk_bytes = bytes{elements * sizeof(float)}}};
   m.use(adam);
   const auto all = declared(m);

@@ -82,25 +82,29 @@ struct adam_factors {
 
 // The arithmetic of an update, written once: for one element on the host and on a device, and for vectors on the host.
 // A macro, since nvcc takes no vectors in functions that are for devices too. See lane_work.
-#define CHUNKMEM_ADAM_ARITHMETIC(WHERE)                                                                              \
-  [[nodiscard, gnu::always_inline]] WHERE real decayed(const real& parameter, const real& gradient) const noexcept   \
-  {                                                                                                                  \
-    return strict_fp::fused(decay, parameter, strict_fp::zero_if_small(gradient, least_state));                      \
-  }                                                                                                                  \
-  [[gnu::always_inline]] WHERE void observe(real& slope, real* state) const noexcept                                 \
-  {                                                                                                                  \
-    slope = strict_fp::zero_if_small(slope, least_slope);                                                            \
-    const real momentum = strict_fp::fused(beta1, state[0], strict_fp::product(rest1, slope));                       \
-    state[0] = strict_fp::stored(momentum, least_state);                                                             \
-    const real kept = strict_fp::zero_if_less(state[1], least_variance);                                             \
-    const real square = strict_fp::product(slope, slope);                                                            \
-    state[1] = strict_fp::with_one_nan(strict_fp::fused(beta2, kept, strict_fp::product(rest2, square)));            \
-  }                                                                                                                  \
-  [[gnu::always_inline]] WHERE void move(real& parameter, real& step, const real&, const real& root,                 \
-                                         const real* state) const noexcept                                           \
-  {                                                                                                                  \
-    step = strict_fp::product(negative_rate, strict_fp::quotient(state[0], strict_fp::fused(root, scale, epsilon))); \
-    parameter = strict_fp::product(keep, parameter);                                                                 \
+#define CHUNKMEM_ADAM_ARITHMETIC(WHERE)                                                                               \
+  [[nodiscard, gnu::always_inline]] WHERE real decayed(const real& parameter, const real& gradient) const noexcept    \
+  {                                                                                                                   \
+    return strict_fp::fused(decay, parameter, strict_fp::zero_if_small(gradient, least_state));                       \
+  }                                                                                                                   \
+  [[gnu::always_inline]] WHERE void observe(real& slope, real* state) const noexcept                                  \
+  {                                                                                                                   \
+    slope = strict_fp::zero_if_small(slope, least_slope);                                                             \
+    const real momentum = strict_fp::fused(beta1, state[0], strict_fp::product(rest1, slope));                        \
+    state[0] = strict_fp::stored(momentum, least_state);                                                              \
+    const real kept = strict_fp::zero_if_less(state[1], least_variance);                                              \
+    const real square = strict_fp::product(slope, slope);                                                             \
+    state[1] = strict_fp::with_one_nan(strict_fp::fused(beta2, kept, strict_fp::product(rest2, square)));             \
+  }                                                                                                                   \
+  [[nodiscard, gnu::always_inline]] WHERE real divisor(const real& root) const noexcept                               \
+  {                                                                                                                   \
+    return strict_fp::fused(root, scale, epsilon);                                                                    \
+  }                                                                                                                   \
+  [[gnu::always_inline]] WHERE void move(real& parameter, real& step, const real&, const real& by, const real* state) \
+      const noexcept                                                                                                  \
+  {                                                                                                                   \
+    step = strict_fp::product(negative_rate, strict_fp::quotient(state[0], by));                                      \
+    parameter = strict_fp::product(keep, parameter);                                                                  \
   }
 
 /// The arithmetic for one element.
@@ -121,7 +125,7 @@ struct adam_work : adam_factors {
     observe(slope, state);
     momentum = state[0];
     variance = state[1];
-    move(parameter, step, slope, strict_fp::root(variance), state);
+    move(parameter, step, slope, divisor(strict_fp::root(variance)), state);
     parameter = strict_fp::stored(strict_fp::sum_of_products(parameter, step), least_parameter);
   }
 

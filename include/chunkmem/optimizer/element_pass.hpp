@@ -28,9 +28,11 @@ inline constexpr std::size_t no_root = ~std::size_t{};
 /// The arithmetic of an update, for vectors: `in<Real>()` gives it for one kind of lanes, as an object with
 /// - `decayed(parameter, gradient)`, which adds a part of the parameter to the gradient, where `is_decayed()` says so,
 /// - `observe(slope, states)`, which changes the states by the gradient, and sets a small gradient to 0,
-/// - `move(parameter, step, slope, root, states)`, which makes two products: their sum is the new parameter,
+/// - `divisor(root)` of the step, from the square root of the state `root_of`; none with `no_root`,
+/// - `move(parameter, step, slope, divisor, states)`, which makes two products: their sum is the new parameter. Of the
+///   states it reads the first one alone where there is a root, and the slope where there is none,
 /// - `least_parameter`: a parameter below it is stored as 0.
-/// `move` gets the square root of the state `root_of`; with `no_root` it gets none. The bits of a work do not depend on
+/// The bits of a work do not depend on
 /// the flush mode of the thread. It takes a gradient below 2^-100 for 0, so the pass flushes none after the factor.
 ///
 /// A work of version 1 of the numerics has `observe(parameter, gradient, states)` and `move(parameter, gradient, root,
@@ -207,10 +209,7 @@ class element_pass {
     make(keys);
     has_bf16_ = set == instruction_set::avx512_bf16;
     std::uint64_t done = 0;
-    if (has_wider_sets && set == instruction_set::baseline)
-      done = run_baseline<any_types>(count);
-    else if (!run_first<Types...>(set, count, done))
-      done = run_vectors<any_types>(set, count);
+    if (!has_wider_sets || set != instruction_set::baseline) done = run_first<Types...>(set, count);
     if (done < count) run_rest(set, done, count - done);
   }
 
@@ -242,7 +241,7 @@ class element_pass {
 
   template <class Real>
   struct registers {
-    Real parameter, gradient, step, root;
+    Real parameter, gradient, step, divisor;
     Real state[states + 1];
   };
   /// The numbers of all elements, each in every lane of a vector.
@@ -259,23 +258,48 @@ class element_pass {
     decltype(std::declval<const Work&>().template in<Real>()) work;
     Real factor, least, most;
   };
+  /// From the first half of a block's work to the second: divisors, and the first states where they are not stored as
+  /// float32.
+  template <std::size_t Block>
+  struct kept_of_block {
+    alignas(64) std::byte divisors[4 * Block], moments[4 * Block];
+  };
   /// The random bits of elements side by side, or of a group by each list.
-  template <std::size_t Width>
+  template <std::size_t Width, std::size_t Block>
   struct randoms {
     explicit randoms(const element_pass& of) noexcept
     {
       if constexpr (!draws_philox) find_places(places, of.keys_[0], of.streams_.first);
     }
 
-    lane_bits<Width> places{}, drawn{};
+    /// The bits that the lists of a vector share.
+    [[gnu::always_inline]] void draw(const element_pass& of, std::size_t place) noexcept
+    {
+      lane_bits<Width> bits;
+      draw_lanes(bits, of.keys_[0], places);
+      *reinterpret_cast<typename packed<std::uint32_t, Width>::type*>(drawn + place) = bits;
+      places += Width;
+    }
+
+    lane_bits<Width> places{};
+    alignas(64) std::uint32_t drawn[Block]{};
     random_group group[draws_philox ? states + 1 : 1];
   };
 
-  /// Runs the first of these types that the streams have. @return   false: they have none
+  template <class Types>
+  static constexpr bool in_halves = !is_first_version && Work::root_of != no_root && !std::is_same_v<Types, any_types>;
+
+  /// Whole blocks, by the first of these types that the streams have. @return   how many elements are done
   template <class... Types>
-  [[nodiscard]] bool run_first(instruction_set set, std::uint64_t count, std::uint64_t& done) const noexcept
+  [[nodiscard]] std::uint64_t run_first(instruction_set set, std::uint64_t count) const noexcept
   {
-    return ((Types::are(streams_) && (done = run_vectors<Types>(set, count), true)) || ...);
+    std::uint64_t done = 0;
+    static_cast<void>(((Types::are(streams_) && (done = run_vectors<Types>(set, count), true)) || ...));
+    return done;
+  }
+  [[nodiscard]] std::uint64_t run_any(instruction_set set, std::uint64_t count) const noexcept
+  {
+    return set == instruction_set::baseline ? run_baseline<any_types>(count) : run_vectors<any_types>(set, count);
   }
   template <class Types>
   [[nodiscard]] std::uint64_t run_vectors(instruction_set set, std::uint64_t count) const noexcept
@@ -288,87 +312,71 @@ class element_pass {
 #endif
   }
 
-  // The same code three times, since an attribute cannot depend on a template parameter. Functions for a processor can
-  // be inlined only into functions for the same processor.
-
-  template <class Types>
-  [[nodiscard]] std::uint64_t run_baseline(std::uint64_t count) const noexcept
-  {
-    using set = baseline_lanes;
-    constexpr std::size_t width = 4;
-    const element_pass self{*this};  // its address does not escape: no store changes it
-    const numbers<typename set::real> all{*this};
-    randoms<width> random{*this};
-    std::uint64_t index = 0;
-    for (const std::uint64_t end = count / width * width; index != end; index += width) {
-      registers<typename set::real> now;
-      self.template begin<Types, width>(index, all, now);
-      self.template store_states<Types, width>(index, random, now);
-      if constexpr (Work::root_of != no_root) set::root(now.root, now.state[Work::root_of]);
-      self.template move<Types>(index, all, now);
-      if constexpr (!is_first_version) set::add(now.parameter, now.step);
-      self.template store_parameter<Types, width>(index, all, random, now);
-      if constexpr (!draws_philox) random.places += width;
-    }
-    return index;
+  // A macro for three functions, since an attribute cannot depend on a template parameter. Functions for a processor
+  // can be inlined only into functions for the same processor.
+  //
+  // All vectors of a block are computed up to the root first, and from the quotient on afterwards. Roots and quotients
+  // have a long latency: instructions that wait for them would fill the queue of the processor. The loop for any types
+  // has one vector in a block, so that its code stays short.
+#define CHUNKMEM_UPDATE_LOOP(NAME, SET, TARGET)                                                             \
+  template <class Types>                                                                                    \
+  [[nodiscard]] TARGET std::uint64_t NAME(std::uint64_t count) const noexcept                               \
+  {                                                                                                         \
+    using real = typename SET::real;                                                                        \
+    constexpr std::size_t width = lane_count<real>;                                                         \
+    constexpr std::size_t rows = in_halves<Types> ? SET::rows : 1;                                          \
+    constexpr std::size_t together = rows < 4 ? rows : 4;                                                   \
+    constexpr std::size_t block = rows * width;                                                             \
+    const element_pass self{*this}; /* its address does not escape: no store changes it */                  \
+    const numbers<real> all{*this};                                                                         \
+    randoms<width, block> random{*this};                                                                    \
+    std::uint64_t index = 0;                                                                                \
+    for (const std::uint64_t end = count / block * block; index != end;) {                                  \
+      registers<real> now;                                                                                  \
+      kept_of_block<block> kept;                                                                            \
+      const std::uint64_t first = index;                                                                    \
+      const std::uint64_t last = first + block;                                                             \
+      if (rows == 1 || self.is_special_) {                                                                  \
+        for (; index != last; index += width) {                                                             \
+          self.template begin<Types>(self.is_special_, index, first, all, random, now);                     \
+          if constexpr (Work::root_of != no_root) SET::root(now.divisor, now.state[Work::root_of]);         \
+          self.template keep<Types>(index - first, all, now, kept);                                         \
+        }                                                                                                   \
+      } else {                                                                                              \
+        for (; index != last; index += together * width)                                                    \
+          _Pragma("GCC unroll 4") for (std::size_t at = index; at != index + together * width; at += width) \
+          {                                                                                                 \
+            self.template begin<Types>(false, at, first, all, random, now);                                 \
+            if constexpr (Work::root_of != no_root) SET::root(now.divisor, now.state[Work::root_of]);       \
+            self.template keep<Types>(at - first, all, now, kept);                                          \
+          }                                                                                                 \
+      }                                                                                                     \
+      for (index = first; index != last; index += together * width)                                         \
+        _Pragma("GCC unroll 4") for (std::size_t at = index; at != index + together * width; at += width)   \
+        {                                                                                                   \
+          self.template move<Types>(at, first, all, now, kept);                                             \
+          if constexpr (!is_first_version) SET::add(now.parameter, now.step);                               \
+          self.template store_parameter<Types>(at, first, all, random, now);                                \
+        }                                                                                                   \
+    }                                                                                                       \
+    return index;                                                                                           \
   }
 
+  CHUNKMEM_UPDATE_LOOP(run_baseline, baseline_lanes, )
 #if defined(__x86_64__)
-
-  template <class Types>
-  [[nodiscard, gnu::target("avx2,fma,f16c")]] std::uint64_t run_avx2(std::uint64_t count) const noexcept
-  {
-    using set = avx2_lanes;
-    constexpr std::size_t width = 8;
-    const element_pass self{*this};  // its address does not escape: no store changes it
-    const numbers<typename set::real> all{*this};
-    randoms<width> random{*this};
-    std::uint64_t index = 0;
-    for (const std::uint64_t end = count / width * width; index != end; index += width) {
-      registers<typename set::real> now;
-      self.template begin<Types, width>(index, all, now);
-      self.template store_states<Types, width>(index, random, now);
-      if constexpr (Work::root_of != no_root) set::root(now.root, now.state[Work::root_of]);
-      self.template move<Types>(index, all, now);
-      if constexpr (!is_first_version) set::add(now.parameter, now.step);
-      self.template store_parameter<Types, width>(index, all, random, now);
-      if constexpr (!draws_philox) random.places += width;
-    }
-    return index;
-  }
-
-  template <class Types>
-  [[nodiscard, gnu::target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq")]] std::uint64_t run_avx512(
-      std::uint64_t count) const noexcept
-  {
-    using set = avx512_lanes;
-    constexpr std::size_t width = 16;
-    const element_pass self{*this};  // its address does not escape: no store changes it
-    const numbers<typename set::real> all{*this};
-    randoms<width> random{*this};
-    std::uint64_t index = 0;
-    for (const std::uint64_t end = count / width * width; index != end; index += width) {
-      registers<typename set::real> now;
-      self.template begin<Types, width>(index, all, now);
-      self.template store_states<Types, width>(index, random, now);
-      if constexpr (Work::root_of != no_root) set::root(now.root, now.state[Work::root_of]);
-      self.template move<Types>(index, all, now);
-      if constexpr (!is_first_version) set::add(now.parameter, now.step);
-      self.template store_parameter<Types, width>(index, all, random, now);
-      if constexpr (!draws_philox) random.places += width;
-    }
-    return index;
-  }
-
+  CHUNKMEM_UPDATE_LOOP(run_avx2, avx2_lanes, [[gnu::target("avx2,fma,f16c")]])
+  CHUNKMEM_UPDATE_LOOP(run_avx512, avx512_lanes, [[gnu::target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq")]])
 #endif
+#undef CHUNKMEM_UPDATE_LOOP
 
-  /// Loads elements, and changes their states.
-  template <class Types, std::size_t Width>
-  [[gnu::always_inline]] void begin(std::uint64_t index, const numbers<lanes<Width>>& all,
+  /// Loads elements, and changes their states. @param first   element of the block
+  template <class Types, std::size_t Width, std::size_t Block>
+  [[gnu::always_inline]] void begin(bool is_special, std::uint64_t index, std::uint64_t first,
+                                    const numbers<lanes<Width>>& all, randoms<Width, Block>& random,
                                     registers<lanes<Width>>& now) const noexcept
   {
     load_lanes(now.gradient, streams_.gradient, Types::gradient(streams_), index);
-    if (is_special_) [[unlikely]]
+    if (is_special) [[unlikely]]
       transform<Types>(index, all, now.gradient);
     else
       now.gradient = strict_fp::product(now.gradient, all.factor);
@@ -379,6 +387,38 @@ class element_pass {
       all.work.observe(now.parameter, now.gradient, now.state);
     } else {
       all.work.observe(now.gradient, now.state);
+    }
+    store_states<Types>(index, first, random, now);
+  }
+  /// From the root to the divisor, which is kept. @param place   of the elements in the block
+  template <class Types, class Real, std::size_t Block>
+  [[gnu::always_inline]] void keep(std::uint64_t place, const numbers<Real>& all, registers<Real>& now,
+                                   kept_of_block<Block>& kept) const noexcept
+  {
+    if constexpr (!is_first_version && Work::root_of != no_root) now.divisor = all.work.divisor(now.divisor);
+    if constexpr (Block > lane_count<Real>) {
+      store_lanes(kept.divisors, dtype::float32, place, now.divisor, false);
+      if (Types::state(streams_, 0) != dtype::float32)
+        store_lanes(kept.moments, dtype::float32, place, now.state[0], false);
+    }
+  }
+  /// The new parameter, or two products whose sum it is.
+  template <class Types, class Real, std::size_t Block>
+  [[gnu::always_inline]] void move(std::uint64_t index, std::uint64_t first, const numbers<Real>& all,
+                                   registers<Real>& now, const kept_of_block<Block>& kept) const noexcept
+  {
+    if constexpr (Block > lane_count<Real>) {
+      load_lanes(now.divisor, kept.divisors, dtype::float32, index - first);
+      if (Types::state(streams_, 0) == dtype::float32)
+        load_lanes(now.state[0], streams_.states[0].data, dtype::float32, index);
+      else
+        load_lanes(now.state[0], kept.moments, dtype::float32, index - first);
+    }
+    if constexpr (is_first_version) {
+      all.work.move(now.parameter, now.gradient, now.divisor, now.state);
+    } else {
+      load_lanes(now.parameter, streams_.source, Types::source(streams_), index);
+      all.work.move(now.parameter, now.step, now.gradient, now.divisor, now.state);
     }
   }
   /// The rare changes of a gradient: all but the product with the factor.
@@ -397,67 +437,60 @@ class element_pass {
       gradient = all.work.decayed(parameter, gradient);
     }
   }
-  template <class Types, class Real>
-  [[gnu::always_inline]] void move(std::uint64_t index, const numbers<Real>& all, registers<Real>& now) const noexcept
-  {
-    if constexpr (is_first_version) {
-      all.work.move(now.parameter, now.gradient, now.root, now.state);
-    } else {
-      load_lanes(now.parameter, streams_.source, Types::source(streams_), index);
-      all.work.move(now.parameter, now.step, now.gradient, now.root, now.state);
-    }
-  }
-
   template <class Types>
   [[nodiscard]] bool rounds_states() const noexcept
   {
     return (states > 0 && Types::rounds_state(streams_, 0)) || (states > 1 && Types::rounds_state(streams_, 1));
   }
-  template <class Types, std::size_t Width>
-  [[gnu::always_inline]] void store_states(std::uint64_t index, randoms<Width>& random,
+  template <class Types, std::size_t Width, std::size_t Block>
+  [[gnu::always_inline]] void store_states(std::uint64_t index, std::uint64_t first, randoms<Width, Block>& random,
                                            const registers<lanes<Width>>& now) const noexcept
   {
     if constexpr (!draws_philox)
-      if (rounds_states<Types>()) draw_lanes(random.drawn, keys_[0], random.places);
+      if (rounds_states<Types>()) random.draw(*this, index - first);
     if constexpr (states > 0)
-      put<Width>(0, streams_.states[0].data, Types::state(streams_, 0), Types::rounds_state(streams_, 0), index,
-                 now.state[0], random);
+      put(0, streams_.states[0].data, Types::state(streams_, 0), Types::rounds_state(streams_, 0), index, now.state[0],
+          random, index - first);
     if constexpr (states > 1)
-      put<Width>(1, streams_.states[1].data, Types::state(streams_, 1), Types::rounds_state(streams_, 1), index,
-                 now.state[1], random);
+      put(1, streams_.states[1].data, Types::state(streams_, 1), Types::rounds_state(streams_, 1), index, now.state[1],
+          random, index - first);
   }
-  template <class Types, std::size_t Width>
-  [[gnu::always_inline]] void store_parameter(std::uint64_t index, const numbers<lanes<Width>>& all,
-                                              randoms<Width>& random, registers<lanes<Width>>& now) const noexcept
+  template <class Types, std::size_t Width, std::size_t Block>
+  [[gnu::always_inline]] void store_parameter(std::uint64_t index, std::uint64_t first,
+                                              const numbers<lanes<Width>>& all, randoms<Width, Block>& random,
+                                              registers<lanes<Width>>& now) const noexcept
   {
     if constexpr (!is_first_version) now.parameter = strict_fp::stored(now.parameter, all.work.least_parameter);
     if (Types::has_master(streams_)) store_lanes(streams_.master, dtype::float32, index, now.parameter, has_bf16_);
     if constexpr (!draws_philox)
-      if (Types::rounds_value(streams_) && !rounds_states<Types>()) draw_lanes(random.drawn, keys_[0], random.places);
+      if (Types::rounds_value(streams_) && !rounds_states<Types>()) random.draw(*this, index - first);
     if (Types::has_value(streams_))
-      put<Width>(states, streams_.value.data, Types::value(streams_), Types::rounds_value(streams_), index,
-                 now.parameter, random);
+      put(states, streams_.value.data, Types::value(streams_), Types::rounds_value(streams_), index, now.parameter,
+          random, index - first);
   }
   /// Stores elements. @param which   of the streams that random bits round
-  template <std::size_t Width>
+  template <std::size_t Width, std::size_t Block>
   [[gnu::always_inline]] void put(std::size_t which, std::byte* to, dtype type, bool is_stochastic, std::uint64_t index,
-                                  const lanes<Width>& value, randoms<Width>& random) const noexcept
+                                  const lanes<Width>& value, randoms<Width, Block>& random,
+                                  std::size_t place) const noexcept
   {
     using chunkmem::detail::philox_group;
     if (!is_stochastic) return store_lanes(to, type, index, value, has_bf16_);
     lane_bits<Width> bits;
     if constexpr (draws_philox) {
       const std::uint64_t element = streams_.first + index;
-      const std::uint64_t place = element % philox_group;
-      if (place == 0 || index == 0) draw_group<Width>(random.group[which], keys_[which], element / philox_group);
-      load_random(bits, random.group[which], place);
+      const std::uint64_t in_group = element % philox_group;
+      if (in_group == 0 || index == 0) draw_group<Width>(random.group[which], keys_[which], element / philox_group);
+      load_random(bits, random.group[which], in_group);
     } else {
-      bits_of_list(bits, random.drawn, list_of(which));
+      const lane_bits<Width> drawn =
+          *reinterpret_cast<const typename packed<std::uint32_t, Width>::type*>(random.drawn + place);
+      bits_of_list(bits, drawn, list_of(which));
     }
     store_lanes(to, type, index, value, bits);
   }
 
-  /// Updates the last elements, fewer than one vector has: copies fill a whole vector.
+  /// Updates what no whole block has. Copies of the last elements fill a whole vector.
   void run_rest(instruction_set set, std::uint64_t done, std::uint64_t count) const noexcept
   {
     constexpr std::uint64_t most = 16;  // lanes of a vector
@@ -465,9 +498,14 @@ class element_pass {
       alignas(64) std::byte bytes[most * sizeof(float)]{};
     };
     copy gradient, source, master, value, lists[states + 1];
-    streams_type from = streams_;
-    from.advance(done);
-    streams_type to = from;
+    element_pass whole{*this};  // a new one would look at its factor and limit in flush mode
+    whole.streams_.advance(done);
+    const std::uint64_t in_vectors = whole.run_any(set, count);
+    count -= in_vectors;
+    if (count == 0) return;
+    whole.streams_.advance(in_vectors);
+    const streams_type from = whole.streams_;
+    streams_type& to = whole.streams_;
     const auto borrow = [&](auto*& data, dtype type, copy& room) {
       if (data == nullptr) return;
       std::memcpy(room.bytes, data, count * size_of(type));
@@ -479,10 +517,7 @@ class element_pass {
     borrow(to.value.data, to.value.type, value);
     for (std::size_t state = 0; state != states; ++state)
       borrow(to.states[state].data, to.states[state].type, lists[state]);
-    element_pass whole{*this};  // a new one would read its factor and limit in flush mode
-    whole.streams_ = to;
-    static_cast<void>(set == instruction_set::baseline ? whole.template run_baseline<any_types>((count + 3) / 4 * 4)
-                                                       : whole.template run_vectors<any_types>(set, most));
+    static_cast<void>(whole.run_any(set, set == instruction_set::baseline ? (count + 3) / 4 * 4 : most));
     const auto give_back = [&](std::byte* data, dtype type, const copy& room) {
       if (data != nullptr) std::memcpy(data, room.bytes, count * size_of(type));
     };

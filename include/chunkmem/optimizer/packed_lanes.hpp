@@ -323,7 +323,8 @@ template <class Words>
 {
   const auto* const from = &group.word[place / 32][place % chunkmem::detail::philox_lanes];
   const Words both = *reinterpret_cast<const typename packed<std::uint32_t, sizeof(Words) / 4>::type*>(from);
-  random = place / chunkmem::detail::philox_lanes % 2 == 0 ? both & 0xffffU : both >> 16U;
+  const auto from_bit = static_cast<std::uint32_t>(place / chunkmem::detail::philox_lanes % 2 * 16);
+  random = (both >> from_bit) & 0xffffU;  // no branch: g++ 12 fails where comparisons of vectors move across it
 }
 
 /// Stores 16-bit elements, rounded by random bits. @pre settled
@@ -361,10 +362,12 @@ template <class Real>
 }
 
 // Operations that differ by instruction set. Code for a set can be inlined only into code for the same set. `add` is a
-// sum of two products, by inline assembly, so that no compiler contracts it.
+// sum of two products, by inline assembly, so that no compiler contracts it. `rows` is the number of vectors in a block
+// of an update that takes roots. With AVX-512, blocks of memory outside the cache were slow at some code addresses.
 
 struct baseline_lanes {
   using real = lanes<4>;
+  static constexpr std::size_t rows = 1;
 
   [[gnu::always_inline]] static void root(real& result, const real& radicand) noexcept
   {
@@ -388,6 +391,7 @@ struct baseline_lanes {
 
 struct avx2_lanes {
   using real = lanes<8>;
+  static constexpr std::size_t rows = 32;
 
   /// By inline assembly: compilers do not vectorize `std::sqrt`, since it may set errno.
   [[gnu::always_inline, gnu::target("avx2,fma,f16c")]] static void root(real& result, const real& radicand) noexcept
@@ -402,6 +406,7 @@ struct avx2_lanes {
 
 struct avx512_lanes {
   using real = lanes<16>;
+  static constexpr std::size_t rows = 1;
 
   [[gnu::always_inline, gnu::target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq")]] static void root(
       real& result, const real& radicand) noexcept

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chunkmem/backend/simulated.hpp>
+#include <chunkmem/core/error.hpp>
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/planner/training_timeline.hpp>
 #include <chunkmem/tensor/tensor.hpp>
@@ -15,14 +16,15 @@ namespace chunkmem::inline v0 {
 
 namespace planner {
 
-/// The rates of a rank's updates, in virtual time.
+/// The rates of a rank's updates, in virtual time. No rate has a default: each belongs to a machine, measured or read
+/// from its file.
 ///
 ///     const update_rates rates{.host_parameters_per_second = 2e9, .device_parameters_per_second = 20e9};
 struct update_rates {
-  double host_parameters_per_second = 1e9;
-  double device_parameters_per_second = 10e9;
-  double host_measured_per_second = 14e9;  ///< gradients whose norm is taken, 2 B each
-  double device_measured_per_second = 140e9;
+  double host_parameters_per_second = 0;
+  double device_parameters_per_second = 0;
+  double host_measured_per_second = 0;  ///< gradients whose norm is taken, 2 B each; 0: no norm is taken
+  double device_measured_per_second = 0;
 };
 
 /// Adam on a backend without bytes: the lists of the real Adam, and the time of their update.
@@ -43,7 +45,12 @@ class timed_adam : public optimizer::adam {
   static constexpr std::uint64_t update_bytes = 28;
   static constexpr std::uint64_t norm_bytes = 2;  ///< of a gradient
 
-  explicit timed_adam(const update_rates& rates) : rates_{rates} {}
+  /// @throws usage_error   a rate of updates is not above zero
+  explicit timed_adam(const update_rates& rates) : rates_{rates}
+  {
+    expects(rates.host_parameters_per_second > 0 && rates.device_parameters_per_second > 0,
+            "timed_adam without the rate of updates of the host and of the device");
+  }
 
   /// Time of one update [ns], rounded up, and the bytes of host memory of an update there. optimizer::step asks for it
   /// on backends without bytes.
@@ -59,10 +66,12 @@ class timed_adam : public optimizer::adam {
                                                             : rates_.device_parameters_per_second);
   }
   /// Time of taking a gradient's norm [ns], where gradient_done did not, and the bytes of host memory of a norm there.
+  /// @throws usage_error   the rate of norms is not above zero
   [[nodiscard]] work_cost measure_takes(memory_location place, std::uint64_t elements)
   {
     const double rate =
         place == memory_location::host ? rates_.host_measured_per_second : rates_.device_measured_per_second;
+    expects(rate > 0, "a norm in virtual time without the rate of norms");
     return add(place, 1, time_of(elements, rate), bytes{norm_bytes} * elements);
   }
 
