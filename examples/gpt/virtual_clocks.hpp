@@ -8,7 +8,7 @@
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/optimizer/adam.hpp>
-#include <chunkmem/planner/timed_adam.hpp>
+#include <chunkmem/planner/timed_optimizer.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -76,7 +76,7 @@ template <class Manager>
 
 /// Adam, which virtual clocks know the time of.
 template <class Manager>
-using adam_of = std::conditional_t<has_clocks<Manager>, chunkmem::planner::timed_adam, chunkmem::optimizer::adam>;
+using adam_of = std::conditional_t<has_clocks<Manager>, chunkmem::planner::timed_optimizer, chunkmem::optimizer::adam>;
 
 template <class Manager>
 [[nodiscard]] adam_of<Manager> make_adam(Manager& manager, const chunkmem::optimizer::adam_options& options)
