@@ -339,12 +339,12 @@ class rank {
     const auto& last = training_.timeline();
     if (updates_late_) made.its.forward = static_cast<double>(last.backward - last.begin) * 1e-9;
     made.its.from_device = share_.rates.to_host_bytes_per_second;
-    using kernel = cm::planner::timed_adam;
+    constexpr double update_bytes = cm::optimizer::listed_states{}.update_bytes();  // of Adam
     for (const auto& it : training_.timeline().copies) made.its.step_bytes += static_cast<double>(it.bytes);
     for (const auto& it : training_.timeline().updating) {
       if (it.place != cm::memory_location::host) continue;
       const double bytes =
-          static_cast<double>(it.nanoseconds) * 1e-9 * share_.rates.host_updates_per_second * kernel::update_bytes;
+          static_cast<double>(it.nanoseconds) * 1e-9 * share_.rates.host_updates_per_second * update_bytes;
       made.its.step_bytes += bytes;  // a norm, which reads only the gradient, also takes the time of its bytes
       if (it.end - it.access_index > 1) made.its.update_bytes += bytes;
     }

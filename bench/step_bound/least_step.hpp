@@ -123,7 +123,7 @@ class seen_step {
                                                     const cm::workload::machine_rates& rates)
 {
   const double updates = static_cast<double>(step.updating) * 1e-9 * rates.host_updates_per_second *
-                         static_cast<double>(cm::planner::timed_adam::update_bytes);
+                         cm::optimizer::listed_states{}.update_bytes();
   const auto copies = static_cast<double>(step.loaded_bytes + step.written_back_bytes);
   return (copies + updates) / rates.host_memory_bytes_per_second * 1e9;
 }

@@ -57,18 +57,23 @@ void make_folder(const std::filesystem::path& where)
     throw problem{"--plans '" + where.string() + "' has plans of an earlier search (name another folder)"};
 }
 
-[[nodiscard]] configurator::plan_search_result search(const options& chosen, const subject& of)
+/// A signal has come, or --seconds have passed since this call.
+[[nodiscard]] chunkmem::pipeline::interruption end_of_search(const options& chosen)
 {
   using clock = std::chrono::steady_clock;
-  const clock::time_point begin = clock::now();
-  const auto is_over = [&] {
+  command_line::interruption::listen();
+  return chunkmem::pipeline::interruption{[seconds = chosen.seconds, begin = clock::now()] {
     return command_line::interruption::signal() != 0 ||
-           (chosen.seconds > 0 && std::chrono::duration<double>{clock::now() - begin}.count() > chosen.seconds);
-  };
+           (seconds > 0 && std::chrono::duration<double>{clock::now() - begin}.count() > seconds);
+  }};
+}
+
+[[nodiscard]] configurator::plan_search_result search(const options& chosen, const subject& of)
+{
   configurator::plan_search_effort effort{.threads = chosen.threads,
                                           .best = chosen.best,
                                           .beside = {chosen.device_allowance, chosen.host_allowance},
-                                          .stop = chunkmem::pipeline::interruption{is_over}};
+                                          .stop = of.stop};
   command_line::progress_line progress{"plans"};
   if (!chosen.is_quiet)
     effort.tell = [&](const configurator::search_progress& it) {
@@ -78,7 +83,6 @@ void make_folder(const std::filesystem::path& where)
                     command_line::progress_line::left_text(it.seconds_left).c_str(), it.best, it.bound);
       progress.show(text);
     };
-  command_line::interruption::listen();
   return find_plans(of.whole, of.model, chosen.space, effort);
 }
 
@@ -151,7 +155,7 @@ int run(const options& chosen)
   chunkmem::workload::transformer_shape shape = max_model::choose_model(chosen.model).shape;
   if (chosen.sequence != 0) shape.sequence = chosen.sequence;
   const configurator::trained_model model = model_of(chosen, shape, whole);
-  const subject of{whole, model};
+  const subject of{whole, model, end_of_search(chosen)};
   if (!chosen.common.json)
     std::cout << "cluster \"" << whole.name << "\" of " << whole.nodes.size() << " nodes and " << whole.ranks()
               << " devices, model " << chosen.model << ", " << chosen.space.rows << " rows of " << shape.sequence

@@ -94,14 +94,14 @@ void take_optimizer(const std::string& text, configurator::trainer_traits& train
 {
   if (text == "adam") return;
   if (text == "momentum" || text == "sgd") {
-    trainer.state_lists = text == "sgd" ? 0 : 1;
+    trainer.states.lists = text == "sgd" ? 0 : 1;
     return;
   }
   if (text.size() != 3 || text[1] != 'x' || text[0] < '0' || text[0] > '3' || (text[2] != '2' && text[2] != '4'))
     throw problem{"--optimizer '" + text +
                   "' is unknown: choose adam, momentum or sgd, or give up to 3 lists of 2 or 4 bytes, as 3x4"};
-  trainer.state_lists = static_cast<std::uint32_t>(text[0] - '0');
-  trainer.state_bytes = static_cast<std::uint32_t>(text[2] - '0');
+  trainer.states.lists = static_cast<std::uint32_t>(text[0] - '0');
+  trainer.states.bytes_each = static_cast<std::uint32_t>(text[2] - '0');
 }
 
 }  // namespace

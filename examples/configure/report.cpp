@@ -8,6 +8,7 @@
 #include <chunkmem/configurator/rank_places.hpp>
 #include <chunkmem/configurator/step_latency.hpp>
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/pipeline/interruption.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -59,7 +60,7 @@ void print_idle(std::ostream& out, const subject& of, const configurator::parall
 /// order, and the slowest placement that was found by the same simulation.
 void print_places(std::ostream& out, const subject& of, const configurator::found_plan& best)
 {
-  const configurator::step_latency latency{of.whole, of.model};
+  const configurator::step_latency latency{of.whole, of.model, of.stop};
   const auto seconds = [&](const configurator::parallel_plan& plan) {
     return latency.of(plan, moved_by(of.whole, plan, best.memory)).step;
   };
@@ -69,8 +70,15 @@ void print_places(std::ostream& out, const subject& of, const configurator::foun
   constexpr std::uint64_t steps_of_search = 1'000'000;
   const std::uint64_t steps = schedule_steps(best.plan) * best.plan.replicas;
   const auto most = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(steps_of_search / steps, 1, 200));
-  out << formatted("  places: %.4g s as found, %.4g s in the order of devices, %.4g s on the slowest places found\n",
-                   best.time.step, seconds(in_order), slowest_places(places, best.plan, most, seconds));
+  std::string told = formatted("  places: %.4g s as found", best.time.step);
+  try {
+    told += formatted(", %.4g s in the order of devices", seconds(in_order));
+    told +=
+        formatted(", %.4g s on the slowest places found", slowest_places(places, best.plan, most, seconds, of.stop));
+  } catch (const chunkmem::pipeline::interrupted&) {
+    told += "; the search was stopped before other places were compared";
+  }
+  out << told << '\n';
   const std::vector<std::uint32_t> nodes = of.whole.nodes_of_ranks();
   constexpr std::uint32_t most_printed = 16;
   for (std::uint32_t replica = 0; replica < std::min(best.plan.replicas, most_printed); ++replica) {

@@ -5,6 +5,7 @@
 #include <chunkmem/configurator/parallel_plan.hpp>
 #include <chunkmem/configurator/plan_search.hpp>
 #include <chunkmem/configurator/trained_model.hpp>
+#include <chunkmem/pipeline/interruption.hpp>
 
 #include <iosfwd>
 #include <string_view>
@@ -15,6 +16,7 @@ namespace configure_example {
 struct subject {
   const chunkmem::configurator::cluster& whole;
   const chunkmem::configurator::trained_model& model;
+  chunkmem::pipeline::interruption stop{};  ///< ends the search, and the comparison of places behind it
 };
 
 /// `gpt` trains by it: no ranks share layers, stages have equal numbers of layers, and replicas divide states.
@@ -26,7 +28,8 @@ void print_plans(std::ostream& out, const subject& of, const chunkmem::configura
 /// How far the best plan is from the bound of all plans. @pre   there is one
 void print_bound(std::ostream& out, const chunkmem::configurator::plan_search_result& found);
 
-/// The best plan by stages: the bytes that a stage keeps and needs, and the devices of its ranks.
+/// The best plan by stages: the bytes that a stage keeps and needs, and the devices of its ranks. Compares the places
+/// of ranks with others until the search is stopped.
 void print_best(std::ostream& out, const subject& of, const chunkmem::configurator::found_plan& best);
 
 /// The reasons for which plans were left out.

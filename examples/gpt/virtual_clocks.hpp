@@ -8,7 +8,7 @@
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/optimizer/adam.hpp>
-#include <chunkmem/planner/timed_adam.hpp>
+#include <chunkmem/planner/timed_optimizer.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -74,10 +74,11 @@ template <class Manager>
   return true;
 }
 
-/// Adam; on virtual clocks an Adam whose time is known. A bench specializes this for a manager of its own.
+/// Adam; on virtual clocks an optimizer with its lists and the time of its updates. A bench specializes this for a
+/// manager of its own.
 template <class Manager>
 struct adam_for {
-  using type = std::conditional_t<has_clocks<Manager>, chunkmem::planner::timed_adam, chunkmem::optimizer::adam>;
+  using type = std::conditional_t<has_clocks<Manager>, chunkmem::planner::timed_optimizer, chunkmem::optimizer::adam>;
 };
 template <class Manager>
 using adam_of = typename adam_for<Manager>::type;

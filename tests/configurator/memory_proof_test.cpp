@@ -39,7 +39,7 @@ std::vector<per_tier<bytes>> room_for(const memory_proof& proof)
 trainer_traits optimizer_of(std::uint64_t seed)
 {
   constexpr trainer_traits all[] = {
-      {}, {.state_lists = 0}, {.state_lists = 1, .state_bytes = 2}, {.state_lists = 3, .state_bytes = 4}};
+      {}, {.states = {.lists = 0}}, {.states = {.lists = 1, .bytes_each = 2}}, {.states = {.lists = 3}}};
   return all[seed % 4];
 }
 
@@ -50,11 +50,11 @@ TEST_CASE("the states of a rank are a master and the lists of its optimizer", "[
   const parallel_plan plan{.micro_batches = 2, .devices = {0}};
   for (std::uint64_t kind = 0; kind < 4; ++kind) {
     const trainer_traits trainer = optimizer_of(kind);
-    CAPTURE(trainer.state_lists);
+    CAPTURE(trainer.states.lists);
     const memory_proof proof =
         prove_memory(executed_plan::cluster_for(plan, plenty, plenty), executed_plan::work_for(plan, trainer));
     REQUIRE(proof.fits);
-    CHECK(proof.stages[0].states * 2 == proof.stages[0].weights * trainer.bytes_of_states());
+    CHECK(proof.stages[0].states * 2 == proof.stages[0].weights * trainer.states.bytes());
   }
 }
 

@@ -100,7 +100,7 @@ TEST_CASE("each number of a model and of a cluster tells it from others", "[conf
   for (const trainer_traits& other :
        {trainer_traits{.gradient_bytes = 4}, trainer_traits{.weight_bytes = 4, .gradient_bytes = 4},
         trainer_traits{.tied_bytes = 4}, trainer_traits{.fuses_attention = false}, trainer_traits{.hides_sums = true},
-        trainer_traits{.state_lists = 1}, trainer_traits{.state_bytes = 2}})
+        trainer_traits{.states = {.lists = 1}}, trainer_traits{.states = {.bytes_each = 2}}})
     CHECK(subject_of({shape, other}, whole).model != usual);
   model_profile profile{.name = "p", .parts = {{.name = "all"}}};
   profile.weights = {{1, {{8}}}};

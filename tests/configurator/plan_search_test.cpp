@@ -65,19 +65,25 @@ TEST_CASE("the plan that is found is as fast as the best of all plans on all ord
 
 TEST_CASE("threads find the same plans", "[configurator]")
 {
-  support::dice dice{7};
-  const cluster whole = exhaustive_search::roll_cluster(dice, 4);
   const workload::transformer_shape shape = exhaustive_search::shape();
-  const plan_space space{.rows = 16, .schedules = {}};
-  const auto plans = [&](unsigned threads) {
-    std::vector<parallel_plan> all;
-    for (const found_plan& it : find_plans(whole, shape, space, {.threads = threads, .best = 5}).best)
-      all.push_back(it.plan);
-    return all;
-  };
-  const std::vector<parallel_plan> alone = plans(1);
-  CHECK(alone.size() == 5);
-  CHECK(plans(3) == alone);
+  for (const std::uint32_t nodes : {4U, 6U, 8U}) {
+    support::dice dice{7};
+    const cluster whole = exhaustive_search::roll_cluster(dice, nodes);
+    const plan_space space{.rows = std::uint64_t{nodes} * 2,
+                           .schedules = {schedule_kind::one_f_one_b, schedule_kind::zb_h1}};
+    const auto plans = [&](unsigned threads) {
+      std::vector<std::pair<parallel_plan, double>> all;
+      const plan_search_result found = find_plans(whole, shape, space, {.threads = threads, .best = 5});
+      REQUIRE(found.is_whole);
+      for (const found_plan& it : found.best) all.emplace_back(it.plan, it.time.step);
+      return all;
+    };
+    const auto alone = plans(1);
+    CAPTURE(nodes);
+    CHECK(alone.size() == 5);
+    CHECK(plans(2) == alone);
+    CHECK(plans(4) == alone);
+  }
 }
 
 TEST_CASE("plans that are found fit, in the order of their times, and every other plan has a reason", "[configurator]")
@@ -305,6 +311,36 @@ TEST_CASE("the slowest places are slower than all that a search tries, by the sa
     while (std::ranges::next_permutation(plan.devices).found);
     CHECK(worst <= seen);
     CHECK(worst >= (nodes <= all_tried ? 1 : 0.98) * seen);
+  }
+}
+
+TEST_CASE("a search for the slowest places ends at the look at which it is stopped, with the slowest so far",
+          "[configurator]")
+{
+  support::dice dice{17};
+  const cluster whole = exhaustive_search::roll_cluster(dice, 8);
+  const workload::transformer_shape shape = exhaustive_search::shape();
+  const parallel_plan plan{.stages = 8, .micro_batches = 8, .devices = identity_placement(8)};
+  const group_places places{whole, plan, parts_of(shape, plan)};
+  const step_latency latency{whole, shape};
+  for (const int stops_at : {1, 2, 20, 200}) {
+    int looks = 0, simulated = 0;
+    double slowest = 0;
+    const pipeline::interruption stop{[&] { return ++looks >= stops_at; }};
+    const auto seconds = [&](const parallel_plan& it) {
+      ++simulated;
+      const double found = latency.of(it).step;
+      slowest = std::max(slowest, found);
+      return found;
+    };
+    if (stops_at == 1) {
+      CHECK_THROWS_AS(slowest_places(places, plan, 200, seconds, stop), pipeline::interrupted);
+      CHECK(simulated == 0);
+      continue;
+    }
+    CHECK(slowest_places(places, plan, 200, seconds, stop) == slowest);
+    CHECK(looks == stops_at);
+    CHECK(simulated <= stops_at);
   }
 }
 

@@ -541,14 +541,14 @@ TEST_CASE("an update takes as much of the time of Adam as it moves of its bytes"
       return step_latency{whole, {shape, by}}.of(on_first_devices({.states_on_host = on_host})).updates;
     };
     const double adam = update({});
-    CHECK(update({.state_lists = 3}) == Catch::Approx(36 * adam / 28));
+    CHECK(update({.states = {.lists = 3}}) == Catch::Approx(36 * adam / 28));
     if (on_host) continue;  // copies of weights and gradients take longer than shorter updates
-    CHECK(update({.state_lists = 0}) == Catch::Approx(12 * adam / 28));
-    CHECK(update({.state_lists = 1}) == Catch::Approx(20 * adam / 28));
-    CHECK(update({.state_lists = 2, .state_bytes = 2}) == Catch::Approx(20 * adam / 28));
+    CHECK(update({.states = {.lists = 0}}) == Catch::Approx(12 * adam / 28));
+    CHECK(update({.states = {.lists = 1}}) == Catch::Approx(20 * adam / 28));
+    CHECK(update({.states = {.bytes_each = 2}}) == Catch::Approx(20 * adam / 28));
   }
-  CHECK_THROWS_WITH(trainer_traits{.state_lists = 4}.check(), ContainsSubstring("state_lists up to 3"));
-  CHECK_THROWS_WITH(trainer_traits{.state_bytes = 1}.check(), ContainsSubstring("state_bytes 2 or 4"));
+  CHECK_THROWS_WITH(trainer_traits{.states = {.lists = 4}}.check(), ContainsSubstring("lists up to 3"));
+  CHECK_THROWS_WITH(trainer_traits{.states = {.bytes_each = 1}}.check(), ContainsSubstring("bytes_each 2 or 4"));
 }
 
 TEST_CASE("stages have the layers that the cuts of a plan give them", "[configurator]")

@@ -9,6 +9,9 @@
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/core/tier.hpp>
 #include <chunkmem/manager/manager.hpp>
+#include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/planned_optimizer.hpp>
+#include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/placement/memory_plan.hpp>
 #include <chunkmem/placement/placements.hpp>
 #include <chunkmem/planner/training_forecast.hpp>
@@ -62,6 +65,21 @@ inline job roll(support::dice& dice)
   return it;
 }
 
+/// Every second job has Adam; the others have 16-bit moments, SGD, or SGD with momentum.
+[[nodiscard]] inline optimizer::listed_states states_of(std::uint64_t seed)
+{
+  constexpr optimizer::listed_states others[] = {{.bytes_each = 2}, {.lists = 0}, {.lists = 1}};
+  return seed % 2 == 0 ? optimizer::listed_states{} : others[seed / 2 % 3];
+}
+/// Calls `work` with the optimizer of these states.
+template <class Work>
+[[nodiscard]] auto with_optimizer(const optimizer::listed_states& states, Work work)
+{
+  const dtype type = states.bytes_each == 4 ? dtype::float32 : dtype::bfloat16;
+  if (states.lists == 2) return work(optimizer::adam{{}, {.moments = type}});
+  return work(optimizer::sgd{{.momentum = states.lists == 0 ? 0.0F : 0.9F}, {.momentum = type}});
+}
+
 /// Trains on real memory. @return   the requirement of its rehearsal; nothing if it does not run
 inline std::optional<memory_requirement> train(const job& what, per_tier<bytes> room)
 {
@@ -75,12 +93,14 @@ inline std::optional<memory_requirement> train(const job& what, per_tier<bytes> 
         what.settings.gradient};
     const parameter_groups groups{what.shape, what.setup};
     const training_script script{groups, what.setup.recomputes_layers, 1e9};
-    exact_bytes::script_trainer trainer{m, groups, script, what.settings};
-    const memory_requirement need = m.rehearse([&] { trainer.step(); });
-    trainer.fill();
-    for (int step = 0; step < 4; ++step) trainer.step();
-    REQUIRE(trainer.sum() != 0);
-    return need;
+    return with_optimizer(what.settings.states, [&](const auto& kernel) {
+      exact_bytes::script_trainer trainer{m, groups, script, what.settings, kernel};
+      const memory_requirement need = m.rehearse([&] { trainer.step(); });
+      trainer.fill();
+      for (int step = 0; step < 4; ++step) trainer.step();
+      REQUIRE(trainer.sum() != 0);
+      return std::optional{need};
+    });
   } catch (const config_error&) {
     return std::nullopt;
   } catch (const out_of_memory&) {
@@ -108,7 +128,7 @@ template <class Job>
   const rank_settings& settings = each.settings;
   CAPTURE(name_of(each.shape.style), settings.divided.gradients, settings.divided.parameters, frame.count(),
           device.count(), settings.gradient.chosen(), each.layout.chosen(), settings.device_update_share,
-          settings.takes_norm, settings.updates_late, found.why_not);
+          settings.takes_norm, settings.updates_late, settings.states.lists, settings.states.bytes_each, found.why_not);
   REQUIRE(found.fits);
   const bytes host = found.need.smallest_host;
   const training_forecast tight = what.forecast({{device, host}});
@@ -129,7 +149,8 @@ template <class Job>
 [[nodiscard]] inline std::uint64_t try_job(std::uint64_t seed)
 {
   support::dice dice{seed};
-  const job it = roll(dice);
+  job it = roll(dice);
+  it.settings.states = states_of(seed);
   CAPTURE(seed);
   return bytes_apart(it, it, dice, true);
 }

@@ -76,11 +76,13 @@ inline std::optional<memory_requirement> train(const job& what, per_tier<bytes> 
                        settings.gradient};
       const parameter_groups tensors{what.each.shape, what.each.setup};
       const training_script script{tensors, what.each.setup.recomputes_layers, 1e9};
-      exact_bytes::script_trainer trainer{model, tensors, script, settings};
-      const memory_requirement need = model.rehearse([&] { trainer.step(); });
-      trainer.fill();
-      for (int step = 0; step < 4; ++step) trainer.step();
-      if (trainer.sum() != 0) found[number] = need;
+      found[number] = lone_plans::with_optimizer(settings.states, [&](const auto& kernel) {
+        exact_bytes::script_trainer trainer{model, tensors, script, settings, kernel};
+        const memory_requirement need = model.rehearse([&] { trainer.step(); });
+        trainer.fill();
+        for (int step = 0; step < 4; ++step) trainer.step();
+        return trainer.sum() != 0 ? std::optional{need} : std::nullopt;
+      });
       return;
     } catch (const comm_error&) {  // another rank failed
     } catch (const config_error&) {
@@ -98,7 +100,8 @@ inline std::optional<memory_requirement> train(const job& what, per_tier<bytes> 
 [[nodiscard]] inline std::uint64_t try_job(std::uint64_t seed)
 {
   support::dice dice{seed};
-  const job it = roll(dice);
+  job it = roll(dice);
+  it.each.settings.states = lone_plans::states_of(seed);
   CAPTURE(seed, it.ranks);
   return lone_plans::bytes_apart(it, it.each, dice, false);
 }

@@ -4,8 +4,8 @@
 #include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/tier.hpp>
-#include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/late_updates.hpp>
+#include <chunkmem/optimizer/optimizer_kernel.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/planner/parameter_groups.hpp>
 #include <chunkmem/planner/rank_settings.hpp>
@@ -22,19 +22,20 @@ namespace exact_bytes {
 
 namespace cm = chunkmem;
 
-/// A trainer on real memory: reads every weight, writes every gradient, and takes steps of Adam. A script gives the
-/// order of its work and the bytes of its activations.
-template <class Manager>
+/// A trainer on real memory: reads every weight, writes every gradient, and takes steps of an optimizer. A script gives
+/// the order of its work and the bytes of its activations.
+template <class Manager, cm::optimizer_kernel Kernel>
 class script_trainer {
  public:
-  /// All outlive this. @param owner   nothing is declared yet
+  /// All but the kernel outlive this. @param owner   nothing is declared yet
   script_trainer(Manager& owner, const cm::planner::parameter_groups& groups,
-                 const cm::planner::training_script& script, const cm::planner::rank_settings& settings)
-      : m_{owner}, script_{script}, settings_{settings}, leases_(script.leases())
+                 const cm::planner::training_script& script, const cm::planner::rank_settings& settings,
+                 const Kernel& kernel)
+      : m_{owner}, script_{script}, settings_{settings}, leases_(script.leases()), kernel_{kernel}
   {
     for (std::uint32_t group = 0; group < groups.groups(); ++group)
       weights_.push_back(m_.template add<cm::bf16>({groups.elements_of(group)}, cm::role::parameter));
-    m_.use(adam_);
+    m_.use(kernel_);
   }
 
   void fill()
@@ -60,9 +61,9 @@ class script_trainer {
     if (settings_.updates_late)
       late_.step(options);
     else if constexpr (requires { m_.shares(); })
-      m_.step(adam_, options);
+      m_.step(kernel_, options);
     else
-      cm::optimizer::step(m_, adam_, options);
+      cm::optimizer::step(m_, kernel_, options);
   }
   /// Of the weights that were read so far.
   [[nodiscard]] float sum() const noexcept { return sum_; }
@@ -104,8 +105,8 @@ class script_trainer {
   const cm::planner::rank_settings& settings_;
   std::vector<cm::tensor<cm::bf16>> weights_;
   std::vector<lease_type> leases_;
-  cm::optimizer::adam adam_;
-  cm::optimizer::late_updates<Manager, cm::optimizer::adam> late_{m_, adam_};
+  Kernel kernel_;
+  cm::optimizer::late_updates<Manager, Kernel> late_{m_, kernel_};
   float sum_ = 0;
 };
 

@@ -67,6 +67,8 @@ TEST_CASE("whatever changes a job but its rates changes its fingerprint", "[plan
       [](job& it) { it.settings.divided = sharding::zero_2; },
       [](job& it) { it.settings.divided = sharding::zero_1; },
       [](job& it) { it.settings.gradient = planned_gradient{gradient::separate{.wide = true}}; },
+      [](job& it) { it.settings.states = {.lists = 1}; },
+      [](job& it) { it.settings.states = {.bytes_each = 2}; },
   };
   std::set<std::uint64_t> seen;
   for (const auto& change : changes) {

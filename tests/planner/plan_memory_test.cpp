@@ -165,6 +165,21 @@ TEST_CASE("where the host has no room for all states, the device updates what it
   CHECK(found.plan.host_peak <= share.host_bytes);
 }
 
+TEST_CASE("an optimizer with fewer states has a plan in memory that is too small for Adam", "[planner]")
+{
+  const auto share = tiny_plan::share_of(32_KiB, 112_KiB);  // together 13.4 B for each parameter
+  rank_settings settings = tiny_plan::settings();
+  CHECK_FALSE(plan_memory(tiny_plan::least_shape, {}, share, settings).fits);
+  for (const optimizer::listed_states states : {optimizer::listed_states{.lists = 0}, {.lists = 1, .bytes_each = 2}}) {
+    settings.states = states;
+    const memory_plan_choice found = plan_memory(tiny_plan::least_shape, {}, share, settings);
+    CAPTURE(states.lists, found.why_not);
+    REQUIRE(found.fits);
+    const memory_requirement& need = found.forecast.need;
+    CHECK(need.by_role[role::optimizer_state] * 2 == need.by_role[role::parameter] * states.bytes());
+  }
+}
+
 TEST_CASE("where nothing fits the bytes that are missing are named, and with them a plan is there", "[planner]")
 {
   auto share = tiny_plan::share_of(20_KiB, 90_KiB);

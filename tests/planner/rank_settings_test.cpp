@@ -49,7 +49,24 @@ TEST_CASE("links have the rates of the rank", "[planner]")
   CHECK(costs.to_device.nanoseconds_for(bytes{3'000}) == 1'007);
   CHECK(costs.to_host.nanoseconds_for(bytes{3'000}) == 1'507);
   CHECK(costs.host_memory_bytes_per_second == 1e10);
-  CHECK(update_rates_of(share_of(1, 0)).host_measured_per_second == 14e9);
+  CHECK(update_rates_of(share_of(1, 0), {}).host_measured_per_second == 14e9);
+}
+
+TEST_CASE("an optimizer with fewer states has faster updates, and takes fewer bytes of the host", "[planner]")
+{
+  const workload::rank_share share = share_of(1, 0);
+  const auto rates = [&](const optimizer::listed_states& states) { return update_rates_of(share, {.states = states}); };
+  CHECK(rates({}).host_parameters_per_second == 1e9);
+  CHECK(rates({.lists = 0}).host_parameters_per_second == Catch::Approx(28e9 / 12));
+  CHECK(rates({.lists = 1}).device_parameters_per_second == Catch::Approx(28e10 / 20));
+  CHECK(rates({.lists = 1}).host_measured_per_second == rates({}).host_measured_per_second);
+  const auto bytes_each = [](const optimizer::listed_states& states) {
+    return host_bytes_each({.gradient = planned_gradient{gradient::separate{}}, .states = states});
+  };
+  CHECK(bytes_each({}) == 16);
+  CHECK(bytes_each({.bytes_each = 2}) == 12);
+  CHECK(bytes_each({.lists = 1}) == 12);
+  CHECK(bytes_each({.lists = 0}) == 8);
 }
 
 TEST_CASE("collectives are those that the settings have, for as many ranks, or one ring", "[planner]")
@@ -75,6 +92,7 @@ TEST_CASE("settings out of their range are refused", "[planner]")
   for (const double share : {1.1, -0.1})
     CHECK_THROWS_AS(rank_settings{.device_update_share = share}.check(), config_error);
   CHECK_THROWS_AS(rank_settings{.most_iterations = 4}.check(), config_error);
+  CHECK_THROWS_AS(rank_settings{.states = {.lists = 4}}.check(), config_error);
 }
 
 }  // namespace rank_settings_test

@@ -9,7 +9,7 @@
 #include <chunkmem/optimizer/late_updates.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
-#include <chunkmem/planner/timed_adam.hpp>
+#include <chunkmem/planner/timed_optimizer.hpp>
 #include <chunkmem/sharding/sharded_model.hpp>
 
 #include <support/catch.hpp>
@@ -104,7 +104,9 @@ TEMPLATE_TEST_CASE("a step over ranks takes its updates and its passes in virtua
   const sharding::zero divided = GENERATE(sharding::zero_1, sharding::zero_2, sharding::zero_3);
   TestType clocks{{.device_capacity = 16_MiB, .host_capacity = 64_MiB}};
   collective::simulated_ranks group{network};
-  planner::timed_adam adam{{.host_parameters_per_second = updates, .device_parameters_per_second = updates}};
+  planner::timed_optimizer adam{{.host_parameters_per_second = updates,
+                                 .device_parameters_per_second = updates,
+                                 .host_measured_per_second = 14e9}};
   sharded_model<TestType, collective::simulated_ranks> m{
       clocks, group, {.chunk_bytes = bytes{elements * sizeof(float)}}, {.divided = divided}};
   m.use(adam);
@@ -125,7 +127,9 @@ TEST_CASE("a late step is no longer than one at once in virtual time, an early o
   collective::network_costs slow = network;
   slow.network_bytes_per_second = 4e6;  // a sum takes as long as the pass of its weight
   collective::simulated_ranks group{slow};
-  planner::timed_adam adam{{.host_parameters_per_second = updates, .device_parameters_per_second = updates}};
+  planner::timed_optimizer adam{{.host_parameters_per_second = updates,
+                                 .device_parameters_per_second = updates,
+                                 .host_measured_per_second = 14e9}};
   sharded_model<host_clocks, collective::simulated_ranks> m{
       clocks, group, {.chunk_bytes = bytes{elements * sizeof(float)}}, {.divided = sharding::zero_1}};
   m.use(adam);
@@ -146,9 +150,9 @@ TEST_CASE("a late step is no longer than one at once in virtual time, an early o
 TEST_CASE("gradients of one manager need no bytes where the calling thread reaches the device", "[sharding]")
 {
   host_clocks clocks{{.device_capacity = 16_MiB, .host_capacity = 64_MiB}};
-  planner::timed_adam adam{{.host_parameters_per_second = updates,
-                            .device_parameters_per_second = updates,
-                            .host_measured_per_second = 14e9}};
+  planner::timed_optimizer adam{{.host_parameters_per_second = updates,
+                                 .device_parameters_per_second = updates,
+                                 .host_measured_per_second = 14e9}};
   manager<host_clocks> m{clocks, {.chunk_bytes = bytes{elements * sizeof(float)}}};
   m.use(adam);
   const auto all = declared(m);

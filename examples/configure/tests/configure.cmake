@@ -25,6 +25,13 @@ foreach(file IN ITEMS plan svg json)
   endif()
 endforeach()
 
+# a limit of time also ends the comparison of places
+execute_process(COMMAND "${PROGRAM}" --quiet --cluster "${cluster}" --model PatrickStar/GPT2_4B --rows 4096 --seconds 1
+                OUTPUT_VARIABLE printed)
+if(NOT printed MATCHES "no plan was found before the search was stopped|the search was stopped before other places were compared")
+  message(SEND_ERROR "configure --seconds 1 compares places after its end:\n${printed}")
+endif()
+
 # refuses(<regular expression> <words>...): the program ends with one sentence and the status 2.
 function(refuses sentence)
   execute_process(COMMAND "${PROGRAM}" --quiet ${ARGN} OUTPUT_QUIET ERROR_VARIABLE said RESULT_VARIABLE status)

@@ -198,7 +198,7 @@ class free_bound {
     it.backward_weight = std::max(runs.backward_weight, plan.zero > 1 ? half : 0);
     if (plan.zero <= 1 && !trainer_.hides_sums) it.once += half;  // the sum of gradients
     if (plan.zero <= 2 && !(plan.zero == 0 && trainer_.hides_sums)) it.once += half;
-    const double updated = own * trainer_.update_over_adam();
+    const double updated = own * trainer_.states.update_over_adam();
     it.once += plan.states_on_host ? std::max(updated / host_updates_, sizeof(std::uint16_t) * own / both_ways_)
                                    : updated / device_updates_;
     return it;

@@ -85,7 +85,7 @@ namespace detail {
     const bytes whole = bytes{parameters[stage]} * sizeof(std::uint16_t);
     it.weights = plan.zero == 3 ? bytes{whole.count() / replicas} : whole;
     it.gradients = plan.zero <= 1 ? whole : bytes{whole.count() / replicas};
-    it.states = bytes{parameters[stage] / (plan.zero == 0 ? 1 : replicas)} * trainer.bytes_of_states();
+    it.states = bytes{parameters[stage] / (plan.zero == 0 ? 1 : replicas)} * trainer.states.bytes();
     if (plan.zero == 3 && replicas > 1) it.gathered = whole;
     const std::uint64_t kept = detail::least_in_flight(plan, stage);
     const std::uint64_t usual = plan.schedule == schedule_kind::zb_v

@@ -87,10 +87,9 @@ inline void add_profile(collective::fingerprint& to, model_profile profile)
         std::uint64_t{trained.trainer.tied_bytes}, std::uint64_t{trained.trainer.fuses_attention},
         std::uint64_t{trained.trainer.hides_sums}})
     model.add(word);
-  if (trained.trainer.bytes_of_states() !=
-      trainer_traits{}.bytes_of_states()) {  // fingerprints of plans for Adam stay the same
-    model.add(trained.trainer.state_lists);
-    model.add(trained.trainer.state_bytes);
+  if (trained.trainer.states != optimizer::listed_states{}) {  // fingerprints of plans for Adam stay the same
+    model.add(trained.trainer.states.lists);
+    model.add(trained.trainer.states.bytes_each);
   }
   if (trained.profile) detail::add_profile(model, *trained.profile);
   collective::fingerprint all;

@@ -103,7 +103,7 @@ struct plan_search_result {
   std::uint64_t plans = 0;  ///< of the space
   std::uint64_t simulated = 0;
   std::uint64_t rehearsed = 0;
-  bool is_whole = true;  ///< false where it was stopped: there may be faster plans
+  bool is_whole = true;  ///< false where it was stopped: there may be faster plans, or places
 };
 
 /// The bytes that are copied in each stage because a device has no room for all chunks and leases of its work.
@@ -138,11 +138,12 @@ namespace detail {
 /// The work of find_plans: a search that goes on with the plan that may be the fastest.
 ///
 /// A plan enters with its free bound, comes back with its simulated time, and is rehearsed when no other plan can be
-/// faster. So no plan is simulated whose bound is above the times of the best, and no slower plan is rehearsed. Every
-/// second turn is for degrees without a plan that fits: their best plan by the bound, of those that likely fit, is
-/// simulated and rehearsed immediately. So a search that is stopped has a good plan, and bounds cut off more.
-/// A plan of six to eight groups of ranks has its places improved before its rehearsal, so it may be faster than its
-/// first simulation. Plans that are not rehearsed only have the places of their family.
+/// faster. So no plan is simulated whose bound is above the times of the best, and no slower plan is rehearsed.
+/// Every second turn is for degrees without a plan that fits: their best plan by the bound, of those that likely fit,
+/// is simulated and rehearsed immediately. So a search that is stopped has a good plan, and bounds cut off more.
+/// Plans have the places of their family. The best ones of six to eight groups of ranks then have their own places
+/// improved. The seconds on the places of the family decide which plans are the best: so these do not depend on the
+/// order in which threads come back.
 class plan_search {
  public:
   plan_search(const cluster& whole, const trained_model& model, const plan_space& space,
@@ -166,10 +167,11 @@ class plan_search {
       work();
     }
     if (error_) std::rethrow_exception(error_);
-    found_.is_whole = are_all_added_ && !may_go_on();
+    found_.is_whole = are_all_added_ && are_all_improved_ && !may_go_on();
     found_.bound = bound();
     for (const degree& each : degrees_)
       for (const open_plan& it : each.open) reject(why_left(it), it.seconds, plan_of(it), {});
+    hand_over();
     for (auto& [why, it] : rejected_) found_.rejected.push_back(std::move(it));
     std::ranges::sort(found_.rejected, std::greater{}, &rejected_plans::count);
     return std::move(found_);
@@ -190,6 +192,11 @@ class plan_search {
     bool is_for_room = false;  // its places were chosen by the bytes of nodes
     bool likely_fits = true;
     [[nodiscard]] auto operator<=>(const open_plan&) const = default;
+  };
+  /// A plan that fits.
+  struct kept_plan {
+    double seconds = 0;  // on the places of its family
+    found_plan found;
   };
   struct device_choice {
     std::vector<std::uint32_t> devices;
@@ -324,12 +331,18 @@ class plan_search {
       if (it.likely.empty() || it.is_proven || it.dives >= most_dives) continue;
       if (found == nullptr || *it.likely.begin() < *found->likely.begin()) found = &it;
     }
-    if (found == nullptr || found_.best.empty()) return found;
-    return found->likely.begin()->seconds < found_.best.front().time.step ? found : nullptr;
+    return found != nullptr && found->likely.begin()->seconds < fastest() ? found : nullptr;
   }
+  [[nodiscard]] double fastest() const
+  {
+    double seconds = std::numeric_limits<double>::infinity();
+    for (const kept_plan& it : kept_) seconds = std::min(seconds, it.found.time.step);
+    return seconds;
+  }
+  /// Seconds on the places of a family.
   [[nodiscard]] double slowest_of_best() const
   {
-    return found_.best.size() < effort_.best ? std::numeric_limits<double>::infinity() : found_.best.back().time.step;
+    return kept_.size() < effort_.best ? std::numeric_limits<double>::infinity() : kept_.back().seconds;
   }
   /// Whether an open plan may be among the best. @pre locked
   [[nodiscard]] bool may_go_on()
@@ -340,7 +353,7 @@ class plan_search {
   /// @pre locked
   [[nodiscard]] double bound()
   {
-    double seconds = found_.best.empty() ? std::numeric_limits<double>::infinity() : found_.best.front().time.step;
+    double seconds = fastest();
     if (const degree* const it = least()) seconds = std::min(seconds, it->open.begin()->seconds);
     for (const double it : at_work_) seconds = std::min(seconds, it);
     return are_all_added_ ? seconds : 0;
@@ -468,7 +481,7 @@ class plan_search {
     for (const std::vector<std::uint32_t>& devices : std::vector{places}) {
       plan.devices = devices;
       try {
-        (void)improved(plan);
+        exchange(plan);
       } catch (const config_error&) {  // its schedule is impossible
         return places;
       }
@@ -481,11 +494,11 @@ class plan_search {
     const std::uint32_t groups = plan.stages * plan.replicas;
     return groups > all_tried && groups <= small_cluster && places.size() > 1;
   }
-  /// Exchanges devices of a plan as long as its seconds fall. @return   the seconds
-  double improved(parallel_plan& plan) const
+  /// Exchanges devices of a plan as long as its seconds fall.
+  void exchange(parallel_plan& plan) const
   {
     const std::vector<least_memory> memory = least_memory_of(plan, parts_of(model_, plan), model_.trainer);
-    return improve_places(plan, simulations_of_small, [&](const parallel_plan& it) { return seconds_of(it, memory); });
+    (void)improve_places(plan, simulations_of_small, [&](const parallel_plan& it) { return seconds_of(it, memory); });
   }
 
   /// Whether a plan with the same activations on the same devices was refused: then this one is refused too.
@@ -505,36 +518,64 @@ class plan_search {
   void prove(const open_plan& it)
   {
     family& of = families_[it.family];
-    parallel_plan plan = of.plans[it.plan];
-    if (is_small(plan, of.places) && !it.is_for_room) (void)improved(plan);
+    const parallel_plan plan = of.plans[it.plan];
     if (is_refused(of, plan, it.seconds)) return;
-    const std::uint32_t batches = plan.schedule == schedule_kind::two_versions ? 3 : 1;
-    const auto work_for = [&](const parallel_plan& each) {
-      return work_of(model_, each, latency_.typical_seconds(plan), batches, effort_.stop);
-    };
-    const parallel_plan few = with_few_micro_batches(plan, model_);
-    const planned_work work = work_for(few);
-    found_plan fresh{
-        .plan = plan, .time = {}, .bound = of.choice->bound.of(plan, parts_of(model_, plan)), .memory = {}};
-    fresh.memory = refuse_by_leases(whole_, work, effort_.beside);
+    const planned_work work = work_for(with_few_micro_batches(plan, model_));
+    found_plan fresh{.plan = plan,
+                     .time = {},
+                     .bound = of.choice->bound.of(plan, parts_of(model_, plan)),
+                     .memory = refuse_by_leases(whole_, work, effort_.beside)};
     const bool needs_rehearsal = fresh.memory.fits;
     if (!needs_rehearsal && !may_find_room(plan)) {
       const std::scoped_lock lock{mutex_};
       of.refused.emplace_back(plan, fresh.memory);
     }
-    if (needs_rehearsal) fresh.memory = prove_memory(whole_, work, effort_.beside, refused_stages::are_left_out);
-    if (fresh.memory.fits && few.micro_batches < plan.micro_batches && lacks_room(plan, fresh.memory)) {
-      fresh.has_exact_memory = plan.micro_batches <= most_rehearsed(model_, plan);
-      if (fresh.has_exact_memory)
-        fresh.memory = prove_memory(whole_, work_for(plan), effort_.beside, refused_stages::are_left_out);
-    }
+    if (needs_rehearsal) rehearse(fresh, work);
     if (!fresh.memory.fits && !it.is_for_room && find_room(it, work)) return;
-    if (fresh.memory.fits) fresh.time = latency_.of(plan, moved_by(whole_, plan, fresh.memory, effort_.beside));
+    const double seconds = std::max(it.seconds, fresh.time.step);
+    if (fresh.memory.fits && is_small(plan, of.places) && !it.is_for_room && is_among_best(seconds)) improve(fresh);
     const std::scoped_lock lock{mutex_};
     found_.rehearsed += needs_rehearsal ? 1 : 0;
     if (!fresh.memory.fits) return reject(fresh.memory.why_class, it.seconds, plan, fresh.memory.why_not);
     degree_of(it).is_proven = true;
-    keep(std::move(fresh));
+    keep({seconds, std::move(fresh)});
+  }
+  [[nodiscard]] planned_work work_for(const parallel_plan& plan) const
+  {
+    const std::uint32_t batches = plan.schedule == schedule_kind::two_versions ? 3 : 1;
+    return work_of(model_, plan, latency_.typical_seconds(plan), batches, effort_.stop);
+  }
+  /// Finds the bytes of a plan, and its seconds if it fits. @param few   its work, with few micro-batches
+  void rehearse(found_plan& it, const planned_work& few) const
+  {
+    it.memory = prove_memory(whole_, few, effort_.beside, refused_stages::are_left_out);
+    if (it.memory.fits && few.plan.micro_batches < it.plan.micro_batches && lacks_room(it.plan, it.memory)) {
+      it.has_exact_memory = it.plan.micro_batches <= most_rehearsed(model_, it.plan);
+      if (it.has_exact_memory)
+        it.memory = prove_memory(whole_, work_for(it.plan), effort_.beside, refused_stages::are_left_out);
+    }
+    if (it.memory.fits) it.time = latency_.of(it.plan, moved_by(whole_, it.plan, it.memory, effort_.beside));
+  }
+  [[nodiscard]] bool is_among_best(double seconds)
+  {
+    const std::scoped_lock lock{mutex_};
+    return seconds <= slowest_of_best();
+  }
+  /// Gives a plan places of its own, if it is faster there and fits. A search that is stopped leaves it where it is.
+  void improve(found_plan& it)
+  {
+    try {
+      found_plan other = it;
+      exchange(other.plan);
+      if (other.plan.devices == it.plan.devices) return;
+      const planned_work work = work_for(with_few_micro_batches(other.plan, model_));
+      if (!refuse_by_leases(whole_, work, effort_.beside).fits) return;
+      rehearse(other, work);
+      if (other.memory.fits && other.time.step < it.time.step) it = std::move(other);
+    } catch (const pipeline::interrupted&) {
+      const std::scoped_lock lock{mutex_};
+      are_all_improved_ = false;
+    }
   }
 
   /// Whether a device of the plan has no room for all its chunks and leases. @param proof   one that fits
@@ -588,19 +629,26 @@ class plan_search {
   }
 
   /// Of equal plans, the one that uses less of everything is first.
-  [[nodiscard]] static auto key(const found_plan& it)
+  [[nodiscard]] static auto key(double seconds, const parallel_plan& plan)
   {
-    const parallel_plan& plan = it.plan;
-    return std::tuple{it.time.step,        plan.tensor, plan.stages,   plan.replicas, plan.micro_batch, plan.recomputes,
-                      plan.states_on_host, plan.zero,   plan.schedule, plan.parts,    plan.cuts};
+    return std::tuple{seconds,         plan.tensor,         plan.stages, plan.replicas, plan.micro_batch,
+                      plan.recomputes, plan.states_on_host, plan.zero,   plan.schedule, plan.parts,
+                      plan.cuts};
   }
-  void keep(found_plan fresh)
+  void keep(kept_plan fresh)
   {
-    found_.best.insert(std::ranges::upper_bound(found_.best, key(fresh), {}, key), std::move(fresh));
-    if (found_.best.size() <= effort_.best) return;
-    const found_plan& last = found_.best.back();
+    const auto key_of = [](const kept_plan& it) { return key(it.seconds, it.found.plan); };
+    kept_.insert(std::ranges::upper_bound(kept_, key_of(fresh), {}, key_of), std::move(fresh));
+    if (kept_.size() <= effort_.best) return;
+    const found_plan& last = kept_.back().found;
     reject("slower than the best, simulated", last.time.step, last.plan, {});
-    found_.best.pop_back();
+    kept_.pop_back();
+  }
+  /// The fastest first, each on its own places.
+  void hand_over()
+  {
+    for (kept_plan& it : kept_) found_.best.push_back(std::move(it.found));
+    std::ranges::sort(found_.best, {}, [](const found_plan& it) { return key(it.time.step, it.plan); });
   }
   void reject(const std::string& why, double seconds, const parallel_plan& plan, const std::string& sentence)
   {
@@ -623,7 +671,7 @@ class plan_search {
     const std::uint64_t done = found_.simulated + 1;
     search_progress now{.done = found_.simulated, .of = found_.simulated + left, .seconds = seconds};
     now.seconds_left = seconds / static_cast<double>(done) * static_cast<double>(left);
-    if (!found_.best.empty()) now.best = found_.best.front().time.step;
+    now.best = fastest();
     now.bound = bound();
     effort_.tell(now);
   }
@@ -646,6 +694,8 @@ class plan_search {
   std::multiset<double> at_work_;  // seconds of plans that are looked at
   std::uint64_t turns_ = 0;
   bool are_all_added_ = true;
+  bool are_all_improved_ = true;  // of the plans that are kept
+  std::vector<kept_plan> kept_;   // the fastest on the places of their families first
   plan_search_result found_;
   std::map<std::string, rejected_plans> rejected_;
   double told_ = 0;
@@ -663,7 +713,8 @@ class plan_search {
 /// bytes. Plans may leave devices idle, see device_choices.
 ///
 /// The best plans of a whole search do not depend on the number of threads, nor on their speed. Counts of rejected
-/// plans may: several threads evaluate some plans that a single one skips.
+/// plans may: several threads evaluate some plans that a single one skips. On six to eight groups of ranks, plans are
+/// compared on the places of their family, and the best ones then get places of their own.
 ///
 ///     plan_search_result found = find_plans(whole, shape, {.rows = 512}, {.threads = 2});
 ///     if (found.best.empty()) std::cerr << found.rejected.front().example << '\n';

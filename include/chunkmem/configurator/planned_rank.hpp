@@ -8,7 +8,7 @@
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/tier.hpp>
 #include <chunkmem/manager/manager.hpp>
-#include <chunkmem/optimizer/optimizer_kernel.hpp>
+#include <chunkmem/optimizer/planned_optimizer.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/pipeline/next_gradients.hpp>
 #include <chunkmem/pipeline/pipeline_schedule.hpp>
@@ -58,37 +58,6 @@ using replicated_model = sharded_model<Backend, Ranks, gradient::separate, place
   return {.gradients = plan.zero > 1, .parameters = plan.zero > 2};
 }
 
-/// The optimizer of a trainer without its arithmetic: it has the lists, and an update changes nothing.
-///
-///     planned_optimizer sgd{{.state_lists = 1, .state_bytes = 2}};
-///     m.use(sgd);
-class planned_optimizer {
- public:
-  static constexpr std::string_view name = "planned";
-
-  /// @throws config_error   as trainer_traits::check
-  explicit planned_optimizer(const trainer_traits& trainer) : lists_{trainer.state_lists}, bytes_{trainer.state_bytes}
-  {
-    trainer.check();
-  }
-  [[nodiscard]] std::span<const list_spec> lists() const noexcept
-  {
-    static constexpr list_spec wide[] = {master_list, {"planned/1"}, {"planned/2"}, {"planned/3"}};
-    static constexpr list_spec half[] = {
-        master_list, {"planned/1", dtype::bfloat16}, {"planned/2", dtype::bfloat16}, {"planned/3", dtype::bfloat16}};
-    return std::span<const list_spec>{bytes_ == 4 ? wide : half}.first(1 + lists_);
-  }
-  void update(const optimizer::update_spans&, const optimizer::step_settings&) const noexcept {}
-
-  optimizer::step_progress progress;
-
- private:
-  std::uint32_t lists_;
-  std::uint32_t bytes_;
-};
-
-static_assert(optimizer_kernel<planned_optimizer>);
-
 /// A rank of a plan without its arithmetic: it declares the weights of its stage, leases the bytes of each run, reads
 /// weights, writes gradients and takes steps of the optimizer, as the trainer of the plan does.
 ///
@@ -112,7 +81,7 @@ class planned_rank {
       : m_{m},
         work_{work},
         stage_{stage},
-        optimizer_{work.trainer},
+        optimizer_{work.trainer.states},
         versions_{m, work.schedule.versions, dtype::bfloat16}
   {
     if constexpr (!has_replicas)
@@ -308,7 +277,7 @@ class planned_rank {
   Model& m_;
   const planned_work& work_;
   std::uint32_t stage_;
-  planned_optimizer optimizer_;
+  optimizer::planned_optimizer optimizer_;
   pipeline::weight_versions<Model> versions_;
   std::optional<pipeline::next_gradients<Model>> next_;  // never with replicas
   std::map<std::uint32_t, std::vector<tensor<bf16>>> parts_;

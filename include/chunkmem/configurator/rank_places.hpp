@@ -8,6 +8,7 @@
 #include <chunkmem/configurator/placement_search.hpp>
 #include <chunkmem/configurator/step_latency.hpp>
 #include <chunkmem/core/bytes.hpp>
+#include <chunkmem/pipeline/interruption.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -187,24 +188,40 @@ template <class Cost>
 ///     const double worst = slowest_places(places, plan, 200, [&](const auto& it) { return latency.of(it).step; });
 ///
 /// No place that `promising` names is slower, nor are the places of `plan`. @param places   of the plan
-/// @param most   simulations of the exchange   Cost: that of `promising`, `worst` and improve_places
+/// @param most   simulations of the exchange
+/// @param stop   ends the search with the slowest so far; `seconds` may look at it too, and throw
+/// @throws pipeline::interrupted   before `plan` was simulated
+/// Cost: that of `promising`, `worst` and improve_places
 template <class Seconds>
-[[nodiscard]] double slowest_places(const group_places& places, parallel_plan plan, std::uint32_t most, Seconds seconds)
+[[nodiscard]] double slowest_places(const group_places& places, parallel_plan plan, std::uint32_t most, Seconds seconds,
+                                    const pipeline::interruption& stop = {})
 {
-  const placement_effort effort{.trials = 24'000, .exact_nodes = 6};
-  std::vector<group_places::devices_type> tried = places.promising(effort);
-  tried.push_back(places.worst(effort));
+  stop.look();
   parallel_plan slowest = plan;
   double longest = seconds(plan);
-  for (group_places::devices_type& devices : tried) {
-    plan.devices = std::move(devices);
-    if (const double of_these = seconds(plan); of_these > longest) {
+  const auto cost = [&](const parallel_plan& it) {
+    stop.look();
+    const double of_these = seconds(it);
+    if (of_these > longest) {
       longest = of_these;
-      slowest = plan;
+      slowest = it;
     }
+    return -of_these;
+  };
+  try {
+    placement_effort effort{.trials = 24'000, .exact_nodes = 6};
+    effort.stop = stop;
+    std::vector<group_places::devices_type> tried = places.promising(effort);
+    tried.push_back(places.worst(effort));
+    for (group_places::devices_type& devices : tried) {
+      plan.devices = std::move(devices);
+      (void)cost(plan);
+    }
+    plan = slowest;
+    if (plan.stages * plan.replicas > all_tried) (void)improve_places(plan, most, cost);
+  } catch (const pipeline::interrupted&) {  // the slowest so far
   }
-  if (plan.stages * plan.replicas <= all_tried) return longest;
-  return -improve_places(slowest, most, [&](const parallel_plan& it) { return -seconds(it); });
+  return longest;
 }
 
 }  // namespace configurator

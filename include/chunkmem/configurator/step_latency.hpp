@@ -401,7 +401,7 @@ class step_latency {
                               std::uint32_t ranks) const
   {
     const cluster_node& it = node(device);
-    const double updated = parameters * model_.trainer.update_over_adam();
+    const double updated = parameters * model_.trainer.states.update_over_adam();
     if (!plan.states_on_host) return updated / it.device_updates_per_second;
     return std::max({model_.trainer.gradient_bytes * parameters / it.to_host_bytes_per_second,
                      updated * ranks / it.host_updates_per_second,

@@ -3,7 +3,7 @@
 
 #include <chunkmem/configurator/model_profile.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/optimizer/optimizer_kernel.hpp>
+#include <chunkmem/optimizer/planned_optimizer.hpp>
 #include <chunkmem/workload/transformer.hpp>
 
 #include <algorithm>
@@ -27,13 +27,12 @@ enum class sum_route : std::uint8_t {
 struct trainer_traits {
   std::uint32_t activation_bytes = 2;  ///< of a number between layers, and of those that runs keep
   sum_route sums = sum_route::ring;
-  std::uint32_t weight_bytes = 2;    ///< 2, with additional masters of 4; or 4, without masters
-  std::uint32_t gradient_bytes = 2;  ///< of a gradient element that replicas sum: 2 or 4, and not below `weight_bytes`
-  std::uint32_t tied_bytes = 2;      ///< of a gradient element that copies of a tied table sum
-  bool fuses_attention = true;       ///< scores are never stored
-  std::uint32_t state_lists = 2;     ///< of the optimizer without masters: Adam 2, SGD with momentum 1, SGD 0
-  std::uint32_t state_bytes = 4;     ///< of a number in such a list: 2 or 4
-  bool hides_sums = false;           ///< sums of ZeRO 0 and 1 overlap the last backward run, layer by layer
+  std::uint32_t weight_bytes = 2;     ///< 2, with additional masters of 4; or 4, without masters
+  std::uint32_t gradient_bytes = 2;   ///< of a gradient element that replicas sum: 2 or 4, and not below `weight_bytes`
+  std::uint32_t tied_bytes = 2;       ///< of a gradient element that copies of a tied table sum
+  bool fuses_attention = true;        ///< scores are never stored
+  optimizer::listed_states states{};  ///< of the optimizer; an update has the bytes of these
+  bool hides_sums = false;            ///< sums of ZeRO 0 and 1 overlap the last backward run, layer by layer
 
   /// @throws config_error   a number has a size that no trainer has
   constexpr void check() const
@@ -44,21 +43,7 @@ struct trainer_traits {
       throw config_error{
           "a trainer whose weights or gradients have a size that none has (give weight_bytes and tied_bytes 2 or 4, "
           "and gradient_bytes as many as weight_bytes, or 4)"};
-    if (!is_size(state_bytes) || state_lists > most_state_lists)
-      throw config_error{
-          "a trainer whose optimizer has lists that none has (give state_bytes 2 or 4, and state_lists up to 3)"};
-  }
-  /// The most lists of an optimizer, without its masters.
-  static constexpr std::uint32_t most_state_lists = optimizer::max_lists - 1;
-
-  /// The bytes of a master and the optimizer's lists for each parameter.
-  [[nodiscard]] constexpr std::uint32_t bytes_of_states() const noexcept { return 4 + state_lists * state_bytes; }
-  /// The time of an update, divided by the time of an update of Adam with lists of 4 bytes. Nodes have the rate of that
-  /// Adam. Memory bounds updates: an update reads a gradient and a master, writes the master and a weight (12 bytes
-  /// together), and reads and writes each list.
-  [[nodiscard]] constexpr double update_over_adam() const noexcept
-  {
-    return (12 + 2.0 * state_lists * state_bytes) / 28;
+    states.check();
   }
 };
 

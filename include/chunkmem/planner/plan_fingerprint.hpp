@@ -48,6 +48,10 @@ namespace planner {
                                     gradients,
                                     divided})
     add(value);
+  if (settings.states != optimizer::listed_states{}) {  // plans of Adam stay what they were
+    add(settings.states.lists);
+    add(settings.states.bytes_each);
+  }
   return hash;
 }
 

@@ -4,9 +4,10 @@
 #include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/error.hpp>
+#include <chunkmem/optimizer/planned_optimizer.hpp>
 #include <chunkmem/placement/memory_plan.hpp>
 #include <chunkmem/planner/group_times.hpp>
-#include <chunkmem/planner/timed_adam.hpp>
+#include <chunkmem/planner/timed_optimizer.hpp>
 #include <chunkmem/sharding/zero.hpp>
 #include <chunkmem/tensor/dtype.hpp>
 #include <chunkmem/tensor/gradient_measure.hpp>
@@ -44,6 +45,7 @@ struct rank_settings {
   /// updates wait for the next use of their weights (optimizer::late_updates), if that use comes soon enough
   bool updates_late = true;
   planned_gradient gradient{gradient::in_place{}};  ///< where gradients lie: in_place or separate
+  optimizer::listed_states states{};                ///< of the optimizer; an update has the bytes of these
   sharding::zero divided = sharding::zero_3;        ///< over ranks
   double device_update_share = 0;                   ///< of the states that are updated on the device, 0 to 1
   /// room for gathered groups: 1 (nothing is gathered ahead) to 1024. More of them let collectives run further ahead,
@@ -71,6 +73,7 @@ struct rank_settings {
       throw config_error{"device_update_share is not from 0 to 1"};
     if (gather_units < 1 || gather_units > most_gather_units) throw config_error{"gather_units is not from 1 to 1024"};
     if (most_iterations < 5) throw config_error{"most_iterations is below 5, which a steady state takes"};
+    states.check();
   }
 };
 
@@ -112,19 +115,23 @@ struct rank_settings {
   return costs;
 }
 
-/// Updates, and norms of 16-bit gradients, which are as fast as their bytes.
-[[nodiscard]] inline update_rates update_rates_of(const workload::rank_share& share) noexcept
+/// Updates by the optimizer of the settings, and norms of 16-bit gradients: both are as fast as their bytes. The rates
+/// of the rank are those of Adam.
+[[nodiscard]] inline update_rates update_rates_of(const workload::rank_share& share,
+                                                  const rank_settings& settings) noexcept
 {
-  constexpr double norms = double{timed_adam::update_bytes} / timed_adam::norm_bytes;  // in the time of an update
-  return {share.rates.host_updates_per_second, share.rates.device_updates_per_second,
+  const double of_adam = optimizer::listed_states{}.update_bytes();
+  const double updates = of_adam / settings.states.update_bytes();
+  const double norms = of_adam / static_cast<double>(timed_optimizer::norm_bytes);
+  return {updates * share.rates.host_updates_per_second, updates * share.rates.device_updates_per_second,
           norms * share.rates.host_updates_per_second, norms * share.rates.device_updates_per_second};
 }
 
-/// Bytes that the host needs for each parameter that it updates: 12 of states and masters, the gradient that comes
-/// down, and the weight that goes up, which has the gradient's bytes where gradients are in place.
+/// Bytes that the host needs for each parameter that it updates: states and masters, the gradient that comes down, and
+/// the weight that goes up, which has the gradient's bytes where gradients are in place.
 [[nodiscard]] inline std::uint64_t host_bytes_each(const rank_settings& settings)
 {
-  constexpr std::uint64_t states = 12;
+  const std::uint64_t states = settings.states.bytes();
   constexpr std::uint64_t weight = 2;
   if (settings.gradient.takes_slot()) return states + weight;
   return states + weight + (settings.has_wide_gradients() ? 4 : 2);

@@ -13,7 +13,7 @@
 #include <chunkmem/planner/peak_watch.hpp>
 #include <chunkmem/planner/rank_settings.hpp>
 #include <chunkmem/planner/ready_updates.hpp>
-#include <chunkmem/planner/timed_adam.hpp>
+#include <chunkmem/planner/timed_optimizer.hpp>
 #include <chunkmem/planner/training_script.hpp>
 #include <chunkmem/planner/training_timeline.hpp>
 #include <chunkmem/tensor/gradient_policies.hpp>
@@ -65,7 +65,7 @@ class rank_training {
         exchange_{exchange_of(share, settings)},
         costs_{costs_of(share, settings)},
         backend_{{capacity[tier::device], capacity[tier::host], costs_, true}},
-        kernel_{update_rates_of(share)},
+        kernel_{update_rates_of(share, settings), settings.states},
         manager_{backend_,
                  {.chunk_bytes = bytes{2} * chunk_},
                  layout,
@@ -120,7 +120,7 @@ class rank_training {
     options.skip_nonfinite = false;
     if (takes_norm_) options.clip.norm = 1.0F;
     if (gathers_ahead_) {
-      optimizer::detail::caller_driver<manager_type, timed_adam, const serial> driver{
+      optimizer::detail::caller_driver<manager_type, timed_optimizer, const serial> driver{
           manager_, kernel_, {manager_.backend(), on_this_thread}};
       driver.run(options, gathering_timing{{}, *this});
     } else if (updates_late_) {
@@ -137,7 +137,7 @@ class rank_training {
 
   [[nodiscard]] const backend::simulated& clocks() const noexcept { return backend_; }
   [[nodiscard]] manager_type& engine() noexcept { return manager_; }
-  [[nodiscard]] const timed_adam& kernel() const noexcept { return kernel_; }
+  [[nodiscard]] const timed_optimizer& kernel() const noexcept { return kernel_; }
   /// The timeline of the last iteration.
   [[nodiscard]] const training_timeline& timeline() const noexcept { return timeline_; }
   /// The time of computing at each access of the record, updates on the device included [ns].
@@ -387,9 +387,9 @@ class rank_training {
   training_timeline timeline_;
   access_index_source access_indices_;
   backend::simulated backend_;
-  timed_adam kernel_;
+  timed_optimizer kernel_;
   manager_type manager_;
-  optimizer::late_updates<manager_type, timed_adam> late_;
+  optimizer::late_updates<manager_type, timed_optimizer> late_;
   bool updates_late_;
   std::vector<tensor_handle> first_;
   std::vector<std::uint64_t> updates_;                        // by chunk, on the host [ns]

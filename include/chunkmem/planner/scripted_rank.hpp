@@ -8,8 +8,8 @@
 #include <chunkmem/core/tier.hpp>
 #include <chunkmem/eviction/eviction_policy.hpp>
 #include <chunkmem/manager/rehearsal.hpp>
-#include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/late_updates.hpp>
+#include <chunkmem/optimizer/planned_optimizer.hpp>
 #include <chunkmem/optimizer/step_options.hpp>
 #include <chunkmem/placement/placements.hpp>
 #include <chunkmem/planner/layer_activations.hpp>
@@ -33,7 +33,7 @@ namespace chunkmem::inline v0 {
 namespace planner {
 
 /// One of several ranks, without its arithmetic: declares the tensors of a transformer, leases and releases the bytes
-/// of a script, reads weights, writes gradients and takes steps of Adam, as the trainer of a plan does.
+/// of a script, reads weights, writes gradients and takes steps of the optimizer, as the trainer of a plan does.
 ///
 /// So it needs the same bytes as that trainer, and its rehearsal measures them. The device computes with weights, so
 /// norms are taken in the step.
@@ -49,7 +49,12 @@ class scripted_rank {
   /// All arguments outlive this object. @param m   without declarations   @param tensors   a group for each tensor
   scripted_rank(Model& m, const parameter_groups& tensors, const training_script& script, const rank_settings& settings,
                 std::uint64_t ranks)
-      : m_{m}, script_{script}, settings_{settings}, leases_(script.leases()), saved_(tensors.stages() - 2)
+      : m_{m},
+        script_{script},
+        settings_{settings},
+        leases_(script.leases()),
+        saved_(tensors.stages() - 2),
+        optimizer_{settings.states}
   {
     for (std::uint32_t index = 0; index < tensors.groups(); ++index)
       weights_.push_back(m_.template add<bf16>({tensors.elements_of(index)}, role::parameter));
@@ -57,7 +62,7 @@ class scripted_rank {
     for (std::uint32_t layer = 0; layer < saved_.size(); ++layer)
       for (std::uint64_t left = (script.saved_by(layer).count() + 1) / 2; left > 0; left -= std::min(left, chunk))
         saved_[layer].push_back(m_.template add<bf16>({std::min(left, chunk)}, role::activation));
-    m_.use(adam_);
+    m_.use(optimizer_);
   }
   scripted_rank(const scripted_rank&) = delete;
 
@@ -88,7 +93,7 @@ class scripted_rank {
     if (settings_.updates_late)
       late_.step(options);
     else
-      m_.step(adam_, options);
+      m_.step(optimizer_, options);
   }
 
  private:
@@ -121,8 +126,8 @@ class scripted_rank {
   std::vector<lease_type> leases_;
   std::vector<std::vector<tensor<bf16>>> saved_;  // by layer
   std::vector<held_pin> held_;
-  optimizer::adam adam_;
-  optimizer::late_updates<Model, optimizer::adam> late_{m_, adam_};
+  optimizer::planned_optimizer optimizer_;
+  optimizer::late_updates<Model, optimizer::planned_optimizer> late_{m_, optimizer_};
 };
 
 /// Rehearses one of several ranks on a machine without bytes, with the model over ranks of a plan.

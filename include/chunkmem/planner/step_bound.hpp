@@ -4,6 +4,7 @@
 #include <chunkmem/planner/group_bound.hpp>
 #include <chunkmem/planner/parameter_groups.hpp>
 #include <chunkmem/planner/rank_settings.hpp>
+#include <chunkmem/planner/timed_optimizer.hpp>
 #include <chunkmem/planner/training_script.hpp>
 #include <chunkmem/workload/machine.hpp>
 #include <chunkmem/workload/transformer.hpp>
@@ -32,7 +33,9 @@ struct step_block {
 ///
 ///     const step_needs needs = step_needs_of(shape, setup, share, settings);
 struct step_needs {
-  double parameters = 0;        ///< of the rank; each has a 16-bit weight and 12 B of states
+  double parameters = 0;        ///< of the rank; each has a 16-bit weight and its states
+  double state_bytes = 12;      ///< of a parameter: a master and the lists of the optimizer
+  double update_bytes = 28;     ///< that an update of a parameter reads and writes
   double unread = 0;            ///< of these, the parameters whose weights no backward pass reads: embedding tables
   double forward_seconds = 0;   ///< of compute
   double backward_seconds = 0;  ///< of compute, with recomputed layers
@@ -44,7 +47,7 @@ struct step_needs {
   double device_between = 0;  ///< bytes of the device without activations
   double host = 0;            ///< bytes of the rank's share of the host
   double swapped = 0;         ///< bytes of activations that go to the host before the turn and come back after it
-  workload::machine_rates rates;  ///< of the rank
+  workload::machine_rates rates;  ///< of the rank; updates are those of the optimizer
   bool takes_norm = false;        ///< no gather of a next weight before the last sum, and no update but with `undoes`
   bool undoes = false;            ///< with a norm: updates come before it, and are undone where it decides otherwise
   bool updates_at_once = false;   ///< the caller begins the next forward pass after the last update: no step is late
@@ -99,8 +102,6 @@ struct step_bound {
 namespace detail {
 
 inline constexpr double weight_bytes = 2;  // of a parameter, and of its gradient
-inline constexpr double state_bytes = 12;
-
 /// The least work of a resource in a step [s]. The turn is the moment between the two passes.
 struct resource_work {
   double whole = 0;     ///< from step to step
@@ -139,14 +140,15 @@ struct moved_parameters {
         resident{needs.parameters * how.resident}
   {
     const double again = needs.parameters - needs.unread;
-    const double at_turn = std::min(again, (needs.device_at_turn - state_bytes * resident) / weight_bytes);
-    const double between = std::min(needs.parameters, (needs.device_between - state_bytes * resident) / weight_bytes);
+    const double at_turn = std::min(again, (needs.device_at_turn - needs.state_bytes * resident) / weight_bytes);
+    const double between =
+        std::min(needs.parameters, (needs.device_between - needs.state_bytes * resident) / weight_bytes);
     absent = again - at_turn;
     apart = needs.parameters - between;
     left = std::max(0.0, on_device - between);
     evicted = std::max(0.0, on_device - needs.unread - at_turn);
     moved = std::abs(on_device - resident);
-    whole = std::max(0.0, needs.kept_whole - (needs.device_at_turn - state_bytes * resident) / weight_bytes);
+    whole = std::max(0.0, needs.kept_whole - (needs.device_at_turn - needs.state_bytes * resident) / weight_bytes);
   }
 };
 
@@ -163,20 +165,20 @@ struct moved_parameters {
 ///   last gradient.
 [[nodiscard]] inline resource_work bytes_up(const step_needs& needs, const moved_parameters& it)
 {
-  const double updating = state_bytes * std::max(it.on_device, it.resident) + weight_bytes * it.on_device;
-  return {weight_bytes * (it.on_host + it.absent + it.left + it.whole) + state_bytes * it.moved + needs.swapped,
+  const double updating = needs.state_bytes * std::max(it.on_device, it.resident) + weight_bytes * it.on_device;
+  return {weight_bytes * (it.on_host + it.absent + it.left + it.whole) + needs.state_bytes * it.moved + needs.swapped,
           weight_bytes * (it.absent + it.whole) + needs.swapped,
           needs.updates_wait() ? weight_bytes * it.on_host + std::max(0.0, updating - needs.device_between)
                                : weight_bytes * it.apart};
 }
 [[nodiscard]] inline resource_work bytes_down(const step_needs& needs, const moved_parameters& it)
 {
-  const double made =
-      state_bytes * std::max(it.on_device, it.resident) + weight_bytes * std::max(0.0, it.on_device - needs.unread);
+  const double made = needs.state_bytes * std::max(it.on_device, it.resident) +
+                      weight_bytes * std::max(0.0, it.on_device - needs.unread);
   const double back = needs.updates_wait() ? it.left + it.evicted : std::max(it.left, it.evicted);
   const double after_norm = (needs.updates_wait() ? std::max(0.0, made - needs.device_at_turn) : 0) +
                             (needs.takes_norm ? weight_bytes * it.whole : 0);
-  return {weight_bytes * (it.on_host + back + it.whole) + state_bytes * it.moved + needs.swapped,
+  return {weight_bytes * (it.on_host + back + it.whole) + needs.state_bytes * it.moved + needs.swapped,
           weight_bytes * it.apart, after_norm + needs.swapped};
 }
 
@@ -191,8 +193,8 @@ struct moved_parameters {
 {
   if (needs.gather_seconds <= 0 || needs.gathered_bytes <= 0) return {};
   const double read = 1 - needs.unread / needs.parameters;
-  const double rest_at_turn = (needs.device_at_turn - state_bytes * it.resident) / needs.gathered_bytes;
-  const double rest_between = (needs.device_between - state_bytes * it.resident) / needs.gathered_bytes;
+  const double rest_at_turn = (needs.device_at_turn - needs.state_bytes * it.resident) / needs.gathered_bytes;
+  const double rest_between = (needs.device_between - needs.state_bytes * it.resident) / needs.gathered_bytes;
   const double again = read - std::min(read, rest_at_turn);
   const step_block last = needs.blocks.empty() ? step_block{} : needs.blocks.back();
   const double twice = needs.gather_seconds * 2 + last.forward_seconds + last.backward_seconds;
@@ -249,7 +251,7 @@ struct moved_parameters {
   const resource_work up = bytes_up(needs, moved);
   const resource_work down = bytes_down(needs, moved);
   const auto updates = [&](double all) { return resource_work{all, 0, needs.updates_wait() ? all : 0}; };
-  const resource_work touched = updates(moved.on_host * timed_adam::update_bytes);
+  const resource_work touched = updates(moved.on_host * needs.update_bytes);
   const resource_work on_device = updates(moved.on_device / rates.device_updates_per_second);
   const resource_work host = updates(moved.on_host / rates.host_updates_per_second);
   const double block = needs.least_block_seconds;
@@ -325,7 +327,7 @@ template <class Function>
 /// a whole step. Cost: some 8,000 evaluations of six lines; a millisecond.
 [[nodiscard]] inline step_bound step_bound_of(const step_needs& needs)
 {
-  const double states = detail::state_bytes * needs.parameters;
+  const double states = needs.state_bytes * needs.parameters;
   const double room = std::min({needs.device_at_peak, needs.device_at_turn, needs.device_between});
   const double least = std::max(0.0, states - needs.host);
   if (room < 0 || least > room) return {};
@@ -402,7 +404,12 @@ namespace detail {
   step_needs made;
   made.parameters = static_cast<double>(whole) / ranks;
   made.unread = detail::unread_parameters(shape, setup) / ranks;
+  made.state_bytes = settings.states.bytes();
+  made.update_bytes = settings.states.update_bytes();
   made.rates = share.rates;
+  const update_rates updates = update_rates_of(share, settings);
+  made.rates.host_updates_per_second = updates.host_parameters_per_second;
+  made.rates.device_updates_per_second = updates.device_parameters_per_second;
   made.takes_norm = settings.takes_norm;
   made.updates_at_once = !settings.updates_late;
   made.device_between = static_cast<double>(capacity[tier::device].count());

@@ -1,25 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chunkmem/planner/timed_adam.hpp>
+#include <chunkmem/planner/timed_optimizer.hpp>
 
 #include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/manager/manager.hpp>
+#include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <support/catch.hpp>
 
-namespace timed_adam_test {
+#include <algorithm>
+
+namespace timed_optimizer_test {
 
 using namespace chunkmem;
 
-TEST_CASE("timed_adam takes elements over its rates, rounded up, and counts it for both places", "[planner]")
+TEST_CASE("timed_optimizer takes elements over its rates, rounded up, and counts it for both places", "[planner]")
 {
-  planner::timed_adam kernel{{1e9, 4e9, 2e9, 8e9}};
+  planner::timed_optimizer kernel{{1e9, 4e9, 2e9, 8e9}};
   CHECK(kernel.update_takes(memory_location::host, 1'000) == work_cost{1'000, bytes{28'000}});
   CHECK(kernel.update_takes(memory_location::device, 1'001) == work_cost{251});
+  CHECK(planner::timed_optimizer{{1e9}, {.lists = 0}}.update_takes(memory_location::host, 1'000).host_memory ==
+        bytes{12'000});
   CHECK(kernel.measure_takes(memory_location::host, 1'001) == work_cost{501, bytes{2'002}});
   CHECK(kernel.measure_takes(memory_location::device, 800) == work_cost{100});
   CHECK(kernel.busy(memory_location::host) == 1'501);
   CHECK(kernel.busy(memory_location::device) == 351);
-  CHECK(kernel.lists().size() == optimizer::adam{}.lists().size());
+  const planner::timed_optimizer other{{}, {.lists = 1, .bytes_each = 2}};
+  const auto same = [](const list_spec& one, const list_spec& other) { return one.type == other.type; };
+  CHECK(std::ranges::equal(kernel.lists(), optimizer::adam{}.lists(), same));
+  CHECK(std::ranges::equal(other.lists(), optimizer::sgd{{}, {.momentum = dtype::bfloat16}}.lists(), same));
 }
 
 TEST_CASE("no rate of updates or norms is assumed: without the machine's there is no time", "[planner]")
@@ -38,7 +47,7 @@ TEST_CASE("a step takes the time of its kernel on the calling thread where there
   for (const bool norm : {false, true}) {
     backend::simulated memory{{.device_capacity = 1_MiB, .host_capacity = 1_MiB, .costs = {}, .host_runs_ahead = true}};
     manager<backend::simulated> m{memory, {.chunk_bytes = 4_KiB}};
-    planner::timed_adam kernel{{1e9, 4e9, 2e9, 8e9}};
+    planner::timed_optimizer kernel{{1e9, 4e9, 2e9, 8e9}};
     const auto weight = m.add<float>({1'000}, role::parameter);
     m.use(kernel);
     (void)m.acquire(weight, access::write, memory_location::host);
@@ -57,4 +66,4 @@ TEST_CASE("a step takes the time of its kernel on the calling thread where there
   }
 }
 
-}  // namespace timed_adam_test
+}  // namespace timed_optimizer_test

@@ -3,7 +3,7 @@
 
 #include <chunkmem/backend/simulated.hpp>
 #include <chunkmem/core/error.hpp>
-#include <chunkmem/optimizer/adam.hpp>
+#include <chunkmem/optimizer/planned_optimizer.hpp>
 #include <chunkmem/planner/training_timeline.hpp>
 #include <chunkmem/tensor/tensor.hpp>
 
@@ -27,29 +27,27 @@ struct update_rates {
   double device_measured_per_second = 0;
 };
 
-/// Adam on a backend without bytes: the lists of the real Adam, and the time of their update.
+/// An optimizer on a backend without bytes: its lists, and the time of their update.
 ///
 /// It adds up the times that it returned, which gives the busy time of both places.
 ///
 /// Use:
 ///
-///     timed_adam kernel{update_rates_of(share)};
+///     timed_optimizer kernel{update_rates_of(share, settings), settings.states};
 ///     m.use(kernel);                                   // m: a manager on backend::simulated
 ///     optimizer::step(m, kernel, options);             // the clocks of the backend advance by the time of each update
-class timed_adam : public optimizer::adam {
+class timed_optimizer : public optimizer::planned_optimizer {
  public:
-  static constexpr std::string_view name = "timed_adam";
-
-  /// Bytes that an update reads and writes for one parameter: three lists of 32 bits twice, a gradient and a weight of
-  /// 16 bits once.
-  static constexpr std::uint64_t update_bytes = 28;
+  static constexpr std::string_view name = "timed";
   static constexpr std::uint64_t norm_bytes = 2;  ///< of a gradient
 
-  /// @throws usage_error   a rate of updates is not above zero
-  explicit timed_adam(const update_rates& rates) : rates_{rates}
+  /// @param states   of the optimizer; those of Adam by default
+  /// @throws config_error   as listed_states::check   @throws usage_error   a rate of updates is not above zero
+  explicit timed_optimizer(const update_rates& rates, const optimizer::listed_states& states = {})
+      : planned_optimizer{states}, rates_{rates}, update_bytes_{states.update_bytes()}
   {
     expects(rates.host_parameters_per_second > 0 && rates.device_parameters_per_second > 0,
-            "timed_adam without the rate of updates of the host and of the device");
+            "timed_optimizer without the rate of updates of the host and of the device");
   }
 
   /// Time of one update [ns], rounded up, and the bytes of host memory of an update there. optimizer::step asks for it
@@ -57,7 +55,7 @@ class timed_adam : public optimizer::adam {
   [[nodiscard]] work_cost update_takes(memory_location place, std::uint64_t elements)
   {
     const auto accesses = static_cast<std::uint32_t>(2 + lists().size());  // the gradient's, the lists', the value's
-    return add(place, accesses, update_time(place, elements), bytes{update_bytes} * elements);
+    return add(place, accesses, update_time(place, elements), bytes{update_bytes_} * elements);
   }
   /// The same time, without counting it.
   [[nodiscard]] std::uint64_t update_time(memory_location place, std::uint64_t elements) const noexcept
@@ -109,6 +107,7 @@ class timed_adam : public optimizer::adam {
   }
 
   update_rates rates_;
+  std::uint64_t update_bytes_;  // that an update reads and writes for a parameter
   std::uint64_t host_ = 0;
   std::uint64_t device_ = 0;
   const backend::simulated* clocks_ = nullptr;
@@ -116,7 +115,7 @@ class timed_adam : public optimizer::adam {
   std::vector<timed_update>* seen_ = nullptr;
 };
 
-static_assert(optimizer_kernel<timed_adam> && timed_kernel<timed_adam>);
+static_assert(optimizer_kernel<timed_optimizer> && timed_kernel<timed_optimizer>);
 
 }  // namespace planner
 
