@@ -43,6 +43,17 @@ struct job {
         each.shape, each.setup, tiny_plan::share_of(room[tier::device], room[tier::host], ranks), each.settings, {}, {},
         each.layout);
   }
+  /// Those of the model that trains.
+  [[nodiscard]] rank_settings settings() const
+  {
+    rank_settings it = each.settings;
+    const workload::rank_share share = tiny_plan::share_of(plenty, plenty, ranks);
+    const parameter_groups groups = groups_of(each.shape, each.setup, share, it);
+    it.gathers_ahead =
+        script_of(groups, layer_activations::all(each.shape.layers, each.setup.recomputes_layers), share, it)
+            .gathers_ahead();
+    return it;
+  }
 };
 
 inline job roll(support::dice& dice)
@@ -52,6 +63,7 @@ inline job roll(support::dice& dice)
   it.ranks = dice.between(2, 4);
   it.each.settings.chunk_elements = 8'192 * dice.between(1, 2);
   it.each.settings.divided = stages[dice.below(stages.size())];
+  it.each.settings.gathers_ahead = dice.below(4);
   return it;
 }
 
@@ -62,7 +74,7 @@ inline std::optional<memory_requirement> train(const job& what, per_tier<bytes> 
                                    placement::update_share, planned_gradient>;
   collective::thread_group group{what.ranks};
   std::vector<std::optional<memory_requirement>> found(what.ranks);
-  const rank_settings& settings = what.each.settings;
+  const rank_settings settings = what.settings();
   collective::run_threads(what.ranks, [&](std::uint32_t number) {
     collective::local_threads here{group, rank_id{number}};
     try {
