@@ -76,6 +76,7 @@ struct options {
   std::size_t ranks = 0;
   std::optional<unsigned> shard;                       ///< stage of ZeRO, 0 to 3: what is divided over ranks
   std::size_t nodes = 1;                               ///< copies of what is divided
+  std::uint32_t gathers_ahead = 0;                     ///< units that a step gathers for the next one, with `shard` 3
   std::size_t stages = 0;                              ///< of a pipeline; 0: no pipeline
   std::string schedule = "1f1b";                       ///< of it: a name, or a file
   std::size_t replicas = 1;                            ///< pipelines side by side, which divide as `shard` says
