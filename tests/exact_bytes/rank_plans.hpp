@@ -43,17 +43,6 @@ struct job {
         each.shape, each.setup, tiny_plan::share_of(room[tier::device], room[tier::host], ranks), each.settings, {}, {},
         each.layout);
   }
-  /// Those of the model that trains.
-  [[nodiscard]] rank_settings settings() const
-  {
-    rank_settings it = each.settings;
-    const workload::rank_share share = tiny_plan::share_of(plenty, plenty, ranks);
-    const parameter_groups groups = groups_of(each.shape, each.setup, share, it);
-    it.gathers_ahead =
-        script_of(groups, layer_activations::all(each.shape.layers, each.setup.recomputes_layers), share, it)
-            .gathers_ahead();
-    return it;
-  }
 };
 
 inline job roll(support::dice& dice)
@@ -63,7 +52,6 @@ inline job roll(support::dice& dice)
   it.ranks = dice.between(2, 4);
   it.each.settings.chunk_elements = 8'192 * dice.between(1, 2);
   it.each.settings.divided = stages[dice.below(stages.size())];
-  it.each.settings.gathers_ahead = dice.below(4);
   return it;
 }
 
@@ -74,7 +62,7 @@ inline std::optional<memory_requirement> train(const job& what, per_tier<bytes> 
                                    placement::update_share, planned_gradient>;
   collective::thread_group group{what.ranks};
   std::vector<std::optional<memory_requirement>> found(what.ranks);
-  const rank_settings settings = what.settings();
+  const rank_settings& settings = what.each.settings;
   collective::run_threads(what.ranks, [&](std::uint32_t number) {
     collective::local_threads here{group, rank_id{number}};
     try {
@@ -104,6 +92,27 @@ inline std::optional<memory_requirement> train(const job& what, per_tier<bytes> 
     if (!it || it->smallest_device != found[0]->smallest_device || it->smallest_host != found[0]->smallest_host)
       return std::nullopt;
   return found[0];
+}
+
+/// Checks that ranks which gather units ahead run in the bytes that their rehearsal names, and not in one frame less.
+inline void check_ahead(std::uint64_t seed, std::uint32_t ahead)
+{
+  support::dice dice{seed};
+  job it = roll(dice);
+  it.each.settings.gathers_ahead = ahead;
+  CAPTURE(seed, ahead);
+  const auto need = [&](bytes device) {
+    const workload::rank_share share = tiny_plan::share_of(plenty, plenty, it.ranks);
+    return rehearse_over_ranks<eviction::belady, transfer::planned, layout_type>(
+        it.each.shape, it.each.setup, share, it.each.settings,
+        layer_activations::all(it.each.shape.layers, it.each.setup.recomputes_layers), {{device, plenty}}, {}, {},
+        it.each.layout);
+  };
+  const bytes device = need(plenty).smallest_device;
+  const memory_requirement tight = need(device);
+  CHECK(train(it, {{device, tight.smallest_host}}));
+  CHECK(!train(it, {{device, tight.smallest_host - tight.chunk_bytes}}));
+  CHECK(!train(it, {{device - tight.chunk_bytes, plenty}}));
 }
 
 /// @return   bytes that the plan and the training are apart
