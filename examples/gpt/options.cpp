@@ -25,7 +25,7 @@ struct raw_options {
   std::string eviction, layout, placement, device_share, transfer, text, trace, report, metrics, exported;
   std::string checkpoint, every, resume;
   std::string mlp, recompute, windows, init, lora, export_weights;
-  std::string ranks, shard, nodes;
+  std::string ranks, shard, nodes, gathers_ahead;
   std::string stages, micro_batches, schedule, replicas;
   std::string plan, cluster, write_model, write_profile, profile, kind, forecast;
   std::string sample_room, sample_file, noise;
@@ -54,29 +54,30 @@ std::string with_default(const std::vector<std::string>& words)
 void arrange(CLI::App& app)
 {
   command_line::arrange(
-      app,
-      {{"Memory", "SIZE", {"--device-memory", "--host-memory", "--chunk-bytes"}},
-       {"Memory", "WORD", {"--eviction", "--layout", "--placement", "--transfer", "--gradient"}},
-       {"Memory", "NUMBER", {"--device-share"}},
-       {"Model", "NUMBER", {"--layers", "--width", "--heads", "--context", "--lora"}},
-       {"Model", "WORD", {"--precision", "--mlp"}},
-       {"Model", "FILE", {"--init", "--export-weights", "--write-model"}},
-       {"Training",
-        "NUMBER",
-        {"--batch", "--steps", "--learning-rate", "--accumulate", "--clip", "--threads", "--seed", "--sample"}},
-       {"Training", "WORD", {"--update", "--windows"}},
-       {"Training", "FILE", {"--text"}},
-       {"Activations", "WORD", {"--activations", "--recompute"}},
-       {"Activations", "SIZE", {"--sample-room"}},
-       {"Activations", "FILE", {"--sample-file"}},
-       {"Activations", "NUMBER", {"--noise", "--device-rate", "--link-rate"}},
-       {"Ranks and stages", "NUMBER", {"--ranks", "--shard", "--nodes", "--stages", "--microbatches", "--replicas"}},
-       {"Ranks and stages", "WORD", {"--schedule", "--kind"}},
-       {"Ranks and stages", "FILE", {"--plan", "--cluster", "--forecast", "--profile", "--write-profile"}},
-       {"Checkpoints", "FOLDER", {"--checkpoint", "--resume"}},
-       {"Checkpoints", "NUMBER", {"--every"}},
-       {"Output", "FILE", {"--trace", "--report", "--metrics", "--export"}},
-       {"Output", "", {"--json", "--verify", "--version", "--help"}}});
+      app, {{"Memory", "SIZE", {"--device-memory", "--host-memory", "--chunk-bytes"}},
+            {"Memory", "WORD", {"--eviction", "--layout", "--placement", "--transfer", "--gradient"}},
+            {"Memory", "NUMBER", {"--device-share"}},
+            {"Model", "NUMBER", {"--layers", "--width", "--heads", "--context", "--lora"}},
+            {"Model", "WORD", {"--precision", "--mlp"}},
+            {"Model", "FILE", {"--init", "--export-weights", "--write-model"}},
+            {"Training",
+             "NUMBER",
+             {"--batch", "--steps", "--learning-rate", "--accumulate", "--clip", "--threads", "--seed", "--sample"}},
+            {"Training", "WORD", {"--update", "--windows"}},
+            {"Training", "FILE", {"--text"}},
+            {"Activations", "WORD", {"--activations", "--recompute"}},
+            {"Activations", "SIZE", {"--sample-room"}},
+            {"Activations", "FILE", {"--sample-file"}},
+            {"Activations", "NUMBER", {"--noise", "--device-rate", "--link-rate"}},
+            {"Ranks and stages",
+             "NUMBER",
+             {"--ranks", "--shard", "--nodes", "--gathers-ahead", "--stages", "--microbatches", "--replicas"}},
+            {"Ranks and stages", "WORD", {"--schedule", "--kind"}},
+            {"Ranks and stages", "FILE", {"--plan", "--cluster", "--forecast", "--profile", "--write-profile"}},
+            {"Checkpoints", "FOLDER", {"--checkpoint", "--resume"}},
+            {"Checkpoints", "NUMBER", {"--every"}},
+            {"Output", "FILE", {"--trace", "--report", "--metrics", "--export"}},
+            {"Output", "", {"--json", "--verify", "--version", "--help"}}});
 }
 
 void declare(CLI::App& app, program whose, raw_options& raw, options& out)
@@ -167,6 +168,9 @@ void declare(CLI::App& app, program whose, raw_options& raw, options& out)
   app.add_option("--nodes", raw.nodes,
                  "number of nodes: the ranks of a node divide the data, and each node has a copy (1)");
   if (!is_cuda) {
+    app.add_option("--gathers-ahead", raw.gathers_ahead,
+                   "with --shard 3: units of weights that each step gathers for the next one, while the step updates "
+                   "others (0)");
     app.add_option("--stages", raw.stages,
                    "stages of a pipeline: threads, or processes: mpirun -n 4 gpt --stages 4 --microbatches 8");
     app.add_option("--microbatches", raw.micro_batches,
@@ -430,6 +434,7 @@ void read_numbers(const raw_options& raw, program whose, options& out)
   read_whole("--ranks", raw.ranks, one, std::size_t{64}, out.ranks);
   if (!raw.shard.empty()) read_whole("--shard", raw.shard, 0u, 3u, out.shard.emplace(3u));
   read_whole("--nodes", raw.nodes, one, std::size_t{4096}, out.nodes);
+  read_whole("--gathers-ahead", raw.gathers_ahead, 0u, 65536u, out.gathers_ahead);
   check_extents(out.size, whose);
 }
 
@@ -463,6 +468,7 @@ void check_ranks(const raw_options& raw, program whose, const options& chosen)
 {
   if (!over_ranks(chosen)) {
     if (!raw.nodes.empty()) throw problem{"--nodes needs --ranks or --shard (leave it out)"};
+    if (!raw.gathers_ahead.empty()) throw problem{"--gathers-ahead needs --ranks or --shard 3 (leave it out)"};
     return;
   }
   const std::pair<const char*, const std::string&> refused[] = {
@@ -485,6 +491,12 @@ void check_ranks(const raw_options& raw, program whose, const options& chosen)
     throw problem{"--nodes cannot be combined with --shard 0, where each rank has a copy (leave it out)"};
   if (chosen.ranks % chosen.nodes != 0)
     throw problem{"--ranks " + raw.ranks + " does not fill --nodes " + raw.nodes + " (make it a multiple)"};
+  if (chosen.gathers_ahead == 0) return;
+  if (chosen.shard.value_or(3u) != 3u)
+    throw problem{"--gathers-ahead is for --shard 3, where weights are divided (leave it out)"};
+  if (chosen.when == update_time::late || chosen.when == update_time::early)
+    throw problem{"--gathers-ahead cannot be combined with --update " + raw.update +
+                  ", which gathers units at their next use (leave it out)"};
 }
 
 using named_text = std::pair<const char*, const std::string&>;
@@ -546,6 +558,7 @@ void check_stages(const raw_options& raw, const options& chosen)
           {"--noise", raw.noise},
           {"--ranks", raw.ranks},
           {"--nodes", raw.nodes},
+          {"--gathers-ahead", raw.gathers_ahead},
           {"--sample", raw.sample},
           {"--recompute", raw.recompute},
           {"--update", raw.update},

@@ -77,6 +77,7 @@ struct options {
   std::size_t ranks = 0;
   std::optional<unsigned> shard;                       ///< stage of ZeRO, 0 to 3: the data that ranks divide
   std::size_t nodes = 1;                               ///< each node has a copy of the divided data
+  std::uint32_t gathers_ahead = 0;                     ///< units that a step gathers for the next one, with `shard` 3
   std::size_t stages = 0;                              ///< of a pipeline; 0: no pipeline
   std::string schedule = "1f1b";                       ///< of the stages: a name, or a file
   std::size_t replicas = 1;                            ///< parallel pipelines, which divide data as `shard` says

@@ -23,7 +23,7 @@ template <class Model, class Backend, class Ranks>
   return Model{memory,
                ranks,
                {.chunk_bytes = setup.chunk},
-               {.divided = plan.divided},
+               {.divided = plan.divided, .gathers_ahead = chosen.gathers_ahead},
                chosen.eviction,
                chosen.layout,
                chosen.transfer,

@@ -42,4 +42,11 @@ TEST_CASE("so do 200 trainings", "[exact_bytes][.slow]")
   CHECK(try_all(1'001, 80, 60, 60) == 0);
 }
 
+TEST_CASE("ranks that gather units ahead run in the bytes of their rehearsal, and not in one frame less",
+          "[exact_bytes]")
+{
+  for (const std::uint64_t seed : {8U, 10U})  // of zero_3, without a norm
+    for (const std::uint32_t ahead : {1U, 3U}) rank_plans::check_ahead(seed, ahead);
+}
+
 }  // namespace exact_bytes_test

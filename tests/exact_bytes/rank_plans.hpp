@@ -96,6 +96,27 @@ inline std::optional<memory_requirement> train(const job& what, per_tier<bytes> 
   return found[0];
 }
 
+/// Checks that ranks which gather units ahead run in the bytes that their rehearsal names, and not in one frame less.
+inline void check_ahead(std::uint64_t seed, std::uint32_t ahead)
+{
+  support::dice dice{seed};
+  job it = roll(dice);
+  it.each.settings.gathers_ahead = ahead;
+  CAPTURE(seed, ahead);
+  const auto need = [&](bytes device) {
+    const workload::rank_share share = tiny_plan::share_of(plenty, plenty, it.ranks);
+    return rehearse_over_ranks<eviction::belady, transfer::planned, layout_type>(
+        it.each.shape, it.each.setup, share, it.each.settings,
+        layer_activations::all(it.each.shape.layers, it.each.setup.recomputes_layers), {{device, plenty}}, {}, {},
+        it.each.layout);
+  };
+  const bytes device = need(plenty).smallest_device;
+  const memory_requirement tight = need(device);
+  CHECK(train(it, {{device, tight.smallest_host}}));
+  CHECK(!train(it, {{device, tight.smallest_host - tight.chunk_bytes}}));
+  CHECK(!train(it, {{device - tight.chunk_bytes, plenty}}));
+}
+
 /// @return   the difference of the plan and the training in bytes
 [[nodiscard]] inline std::uint64_t try_job(std::uint64_t seed)
 {

@@ -27,6 +27,7 @@ const memory_plan example{.fingerprint = 7,
                           .host_capacity = 200_B,
                           .device_update_share = 0.25,
                           .gather_units = 6,
+                          .gathers_ahead = 2,
                           .gradient = "separate",
                           .has_wide_gradients = true,
                           .layout = "append_layout",
@@ -43,6 +44,7 @@ file_mistakes::fields good()
           {"host_capacity", "200"},
           {"device_update_share", "0.25"},
           {"gather_units", "6"},
+          {"gathers_ahead", "2"},
           {"gradient", "\"separate\""},
           {"has_wide_gradients", "true"},
           {"layout", "\"append_layout\""},
@@ -82,7 +84,7 @@ TEST_CASE("a plan of memory is what its file says", "[planner]")
 
 TEST_CASE("every mistake at every key of a plan of memory is one sentence with file and key", "[planner]")
 {
-  CHECK(file_mistakes::try_all(parse, good()) == 23 * 12 + 2 * 11 + 9 + 1);
+  CHECK(file_mistakes::try_all(parse, good()) == 24 * 12 + 2 * 11 + 9 + 1);
 }
 
 TEST_CASE("a plan of another job, or one that cannot be, is refused at its key", "[planner]")
@@ -95,6 +97,7 @@ TEST_CASE("a plan of another job, or one that cannot be, is refused at its key",
   expect("device_update_share", "1.01", "is above 1");
   expect("gather_units", "0", "is 0");
   expect("gather_units", "1025", "is above 1024");
+  expect("gathers_ahead", "1025", "is above 1024");
   expect("gradient", "\"wide\"", "is neither in_place nor separate");
   expect("has_wide_gradients", "\"true\"", "is a text");
   expect("at_peak.values", "101", "more bytes");
@@ -124,6 +127,7 @@ TEST_CASE("a plan that was written is read as it was, to the last bit", "[planne
     plan.host_capacity = plan.host_peak + size();
     plan.device_update_share = static_cast<double>(random()) * 0x1p-64;
     plan.gather_units = 1 + static_cast<std::uint32_t>(random() % 1'024);
+    plan.gathers_ahead = static_cast<std::uint32_t>(random() % 1'025);
     plan.step_nanoseconds = random();
     if (random() % 2 == 0) plan.gradient = "in_place", plan.has_wide_gradients = false;
     plan.fingerprint = random();

@@ -129,7 +129,7 @@ TEST_CASE("what reads weights finds them in one of three units, gathered while t
   }
 }
 
-TEST_CASE("the last groups of a pass are there before it, where three units are left for the others", "[planner]")
+TEST_CASE("groups spread over a pass are there before it, where three units are left for the others", "[planner]")
 {
   support::dice dice{17};
   std::uint32_t seen = 0;
@@ -155,7 +155,10 @@ TEST_CASE("the last groups of a pass are there before it, where three units are 
     }
     const std::size_t room = units > 3 + script.kept() ? units - 3 - script.kept() : 0;
     REQUIRE(ahead.size() == std::min({std::size_t{wanted}, room, order.size()}));
-    REQUIRE(std::set<std::uint32_t>(order.end() - static_cast<std::ptrdiff_t>(ahead.size()), order.end()) == ahead);
+    std::set<std::uint32_t> spread;  // the last group of each of equal parts, rounded up
+    for (std::size_t part = 1; part <= ahead.size(); ++part)
+      spread.insert(order[(part * order.size() + ahead.size() - 1) / ahead.size() - 1]);
+    REQUIRE(spread == ahead);
     for (const act& each : script.acts()) {
       if (!each.reads) continue;
       if (each.gathers) {

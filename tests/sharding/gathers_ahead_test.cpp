@@ -261,6 +261,31 @@ TEST_CASE("units that are kept whole are gathered in the order of the forward pa
     }
 }
 
+TEST_CASE("the units that a step gathers for the next one are spread over the model", "[sharding]")
+{
+  const std::vector<std::vector<std::uint32_t>> of_a_step{{0, 1, 2, 3, 4}, {0, 1, 2, 3, 4}, {0, 1, 3, 4, 2},
+                                                          {0, 2, 4, 3, 1}, {0, 4, 3, 2, 1}, {4, 3, 2, 1, 0}};
+  for (std::uint32_t ahead = 0; ahead < of_a_step.size(); ++ahead) {
+    const scenario it{.division = {.gathers_ahead = ahead}, .frames = 40, .skips = false};
+    CAPTURE(ahead);
+    std::vector<std::uint32_t> first, gathered;
+    const std::vector<outcome> found = train<true>(
+        it,
+        [&](auto& here, std::uint32_t rank) {
+          if (rank == 0) first = here.counted.gathered;
+        },
+        in_the_usual_order,
+        [&](auto& here, std::uint32_t rank) {
+          if (rank == 0) gathered = here.counted.gathered;
+        });
+    REQUIRE(found[0].told == "");
+    for (std::size_t at = first.size(); at + weights_of_model <= gathered.size(); at += weights_of_model)
+      CHECK(std::vector<std::uint32_t>(gathered.begin() + static_cast<std::ptrdiff_t>(at),
+                                       gathered.begin() + static_cast<std::ptrdiff_t>(at + weights_of_model)) ==
+            of_a_step[ahead]);
+  }
+}
+
 TEST_CASE(
     "a collective that fails on one rank and is asked for again leaves no other bits, wherever units are made new",
     "[sharding]")

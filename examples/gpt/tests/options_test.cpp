@@ -455,6 +455,14 @@ TEST_CASE("ranks are threads by --ranks and processes without it, and what they 
   CHECK_THAT(refusal({"--ranks", "3", "--nodes", "2"}), ContainsSubstring("--ranks 3 does not fill --nodes 2"));
   CHECK_THAT(refusal({"--ranks", "4", "--nodes", "2", "--shard", "0"}),
              ContainsSubstring("--nodes cannot be combined with --shard 0"));
+  CHECK(parse({"--ranks", "2"}).gathers_ahead == 0);
+  CHECK(parse({"--ranks", "2", "--gathers-ahead", "3"}).gathers_ahead == 3);
+  CHECK_THAT(refusal({"--gathers-ahead", "3"}), ContainsSubstring("--gathers-ahead needs --ranks or --shard 3"));
+  CHECK_THAT(refusal({"--shard", "2", "--gathers-ahead", "3"}),
+             ContainsSubstring("--gathers-ahead is for --shard 3, where weights are divided"));
+  for (const char* when : {"late", "early"})
+    CHECK_THAT(refusal({"--ranks", "2", "--update", when, "--gathers-ahead", "3"}),
+               ContainsSubstring("--gathers-ahead cannot be combined with --update " + std::string{when}));
   CHECK(parse({"--ranks", "2", "--checkpoint", "x", "--resume", "y"}).resume == "y");
   for (const char* option : {"--trace", "--report", "--export"})
     CHECK_THAT(refusal({"--ranks", "2", option, "x"}), ContainsSubstring(std::string{option} + " is for one rank"));

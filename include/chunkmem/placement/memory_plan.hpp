@@ -58,8 +58,9 @@ struct memory_plan {
   bytes chunk_bytes;      ///< of a frame
   bytes device_capacity;  ///< of the manager
   bytes host_capacity;
-  double device_update_share = 0;  ///< of the states, updated on the device; 0 to 1
-  std::uint32_t gather_units = 1;  ///< over several ranks: the number of groups of gathered weights with room at once
+  double device_update_share = 0;   ///< of the states, updated on the device; 0 to 1
+  std::uint32_t gather_units = 1;   ///< over several ranks: the number of groups of gathered weights with room at once
+  std::uint32_t gathers_ahead = 0;  ///< over several ranks: sharding_options::gathers_ahead
   std::string gradient = "in_place";  ///< the name of the gradient policy: gradient::in_place or gradient::separate
   bool has_wide_gradients = false;    ///< gradient::separate::wide
   std::string layout = "size_class_layout";  ///< the name of the layout policy

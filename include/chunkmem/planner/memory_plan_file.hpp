@@ -29,6 +29,7 @@ inline void require_plan(const workload::json_fields& fields, const memory_plan&
   if (made.device_capacity == bytes{}) fields.refuse("device_capacity", "is 0", "plan again");
   if (made.gather_units == 0) fields.refuse("gather_units", "is 0", "plan again");
   if (made.gather_units > most_gather_units) fields.refuse("gather_units", "is above 1024", "plan again");
+  if (made.gathers_ahead > most_gather_units) fields.refuse("gathers_ahead", "is above 1024", "plan again");
   if (std::ranges::find(planned_gradient::names, made.gradient) == planned_gradient::names.end())
     fields.refuse("gradient", "is neither in_place nor separate", "plan again");
   if (made.has_wide_gradients && made.gradient != gradient::separate::name)
@@ -64,8 +65,11 @@ inline void require_plan(const workload::json_fields& fields, const memory_plan&
   made.device_capacity = size("device_capacity");
   made.host_capacity = size("host_capacity");
   made.device_update_share = fields.number("device_update_share");
-  made.gather_units = static_cast<std::uint32_t>(
-      std::min<std::uint64_t>(fields.whole("gather_units"), most_gather_units + std::uint64_t{1}));
+  const auto units = [&](std::string_view key) {
+    return static_cast<std::uint32_t>(std::min<std::uint64_t>(fields.whole(key), most_gather_units + std::uint64_t{1}));
+  };
+  made.gather_units = units("gather_units");
+  made.gathers_ahead = units("gathers_ahead");
   made.gradient = fields.text("gradient");
   made.has_wide_gradients = fields.truth("has_wide_gradients");
   made.layout = fields.text("layout");
@@ -103,6 +107,7 @@ inline void require_plan(const workload::json_fields& fields, const memory_plan&
   all["host_capacity"] = plan.host_capacity.count();
   all["device_update_share"] = plan.device_update_share;
   all["gather_units"] = plan.gather_units;
+  all["gathers_ahead"] = plan.gathers_ahead;
   all["gradient"] = plan.gradient;
   all["has_wide_gradients"] = plan.has_wide_gradients;
   all["layout"] = plan.layout;

@@ -137,12 +137,14 @@ class plan_trials {
 };
 
 /// The needs of ranks. Candidates that differ in their room for gathered groups alone have the same model over ranks,
-/// which is rehearsed once.
+/// which is rehearsed once. Where the settings allow gathers ahead, their number depends on this room, and no need is
+/// known.
 class known_needs {
  public:
   /// Null: none is known.
   [[nodiscard]] const memory_requirement* of(const rank_settings& settings) const
   {
+    if (settings.gathers_ahead != 0) return nullptr;
     for (const entry& it : entries_)
       if (it.chunk_elements == settings.chunk_elements && it.device_update_share == settings.device_update_share)
         return &it.need;
@@ -363,6 +365,7 @@ template <class Trials>
                .host_capacity = it.capacity[tier::host],
                .device_update_share = best.what.device_update_share,
                .gather_units = it.gather_units,
+               .gathers_ahead = it.gathers_ahead,
                .gradient = std::string{settings.gradient.chosen()},
                .has_wide_gradients = settings.has_wide_gradients(),
                .layout = std::string{layout},

@@ -51,8 +51,8 @@ struct rank_settings {
   /// room for gathered groups: 1 (nothing is gathered ahead) to 1024. More of them let collectives run further ahead,
   /// and keep groups from the forward pass for the backward pass
   std::uint32_t gather_units = 3;
-  /// the most groups that a step gathers for the next one, as sharding_options::gathers_ahead: the last ones, over
-  /// ranks and without a norm. Fewer where gather_units or the network's time in the backward pass do not suffice
+  /// the most groups that a step gathers for the next one, as sharding_options::gathers_ahead: over ranks, without a
+  /// norm. Fewer where gather_units or the network's time in the backward pass do not suffice, or fewer are late
   std::uint32_t gathers_ahead = 0;
   std::optional<group_times> exchange{};            ///< prices of collectives; none: group_times::ring_of the share
   std::uint64_t link_latency_nanoseconds = 10'000;  ///< of each copy
@@ -85,14 +85,17 @@ struct rank_settings {
   return align_up(bytes{2} * settings.chunk_elements, grain).count() / 2;
 }
 
-/// The division of a model over ranks: a unit has a chunk of each rank. No unit is gathered ahead: with gathers_ahead
-/// such a model needs room for these units in addition.
+/// The division of a model over ranks: a unit has a chunk of each rank, and the settings give the number of units that
+/// are gathered ahead. A plan may gather fewer than its settings allow:
 ///
+///     settings.gathers_ahead = plan.gathers_ahead;
 ///     const auto division = planner::division_of(settings, ranks.ranks());
 ///     sharded_model m{memory, ranks, {.chunk_bytes = plan.chunk_bytes}, division};
 [[nodiscard]] inline sharding::sharding_options division_of(const rank_settings& settings, std::uint64_t ranks)
 {
-  return {.divided = settings.divided, .unit_bytes = bytes{2} * chunk_elements_of(settings, ranks) * ranks};
+  return {.divided = settings.divided,
+          .unit_bytes = bytes{2} * chunk_elements_of(settings, ranks) * ranks,
+          .gathers_ahead = settings.gathers_ahead};
 }
 
 /// The bytes that remain for chunks and leases. Never more than there is, also after the rounding of a share.

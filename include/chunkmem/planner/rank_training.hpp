@@ -22,6 +22,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <utility>
 #include <variant>
@@ -156,8 +157,8 @@ class rank_training {
   using pin_type = typename manager_type::template pin_type<const bf16>;
   using activation_pin = std::variant<pin_type, typename manager_type::template pin_type<bf16>>;
 
-  /// All updates at once, each after its sum. The last groups of a pass are gathered for the next one when their parts
-  /// are updated: sharding::rank_step does the same.
+  /// All updates at once, each after its sum. Some groups are gathered for the next pass when their parts are updated:
+  /// sharding::rank_step does the same.
   struct gathering_timing : optimizer::detail::update_at_once {
     rank_training& self;
     void passed(std::uint32_t ordinal)
@@ -188,7 +189,8 @@ class rank_training {
     next_gather_ = 0;
     for (std::size_t index = 0; index < script_.acts().size(); ++index) {
       const act& it = script_.acts()[index];
-      if (ranks_ > 1) gather_before(index);
+      // not before a lease: it would wait for all gathers so far where `gathered_` of the last step had its bytes
+      if (ranks_ > 1 && it.kind == act_kind::use) gather_before(index);
       switch (it.kind) {
         case act_kind::lease: lease(leases_[it.id], it.size, agent::compute); break;
         case act_kind::give: give(leases_[it.id]); break;
@@ -206,7 +208,12 @@ class rank_training {
       }
     }
     if (gathered_.is_live() && !gathers_ahead_) give(gathered_);
+    if (gathers_ahead_) free_longest_last();
   }
+  /// No unit has a group any more, so units may change places. The last group that is gathered ahead is updated first,
+  /// and has the last unit: this becomes the one that is free the longest, as transfer::planned chooses frames. In the
+  /// unit of its last pass it might wait for an earlier group, and all gathers behind it would wait too.
+  void free_longest_last() { std::ranges::sort(freed_at_, std::ranges::greater{}, &event::value); }
   /// The bytes that each layer saves, in chunks of the common size.
   void declare_activations()
   {

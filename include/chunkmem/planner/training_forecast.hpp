@@ -5,6 +5,7 @@
 #include <chunkmem/planner/scripted_rank.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -201,9 +202,9 @@ template <class Training>
   return {shape, setup, chunk_elements_of(settings, share.ranks) * share.ranks};
 }
 
-/// The script of a rank's passes. With rank_settings::gathers_ahead, the step before gathers as many of the last groups
-/// as the network has time for while a backward pass computes, beside the sums and gathers of that pass. If it gathered
-/// more, the first groups of the next pass would wait for these.
+/// The script of a rank's passes. With rank_settings::gathers_ahead, the step before gathers as many groups as a
+/// forward pass would wait for. They are no more than the network has time for while a backward pass computes, beside
+/// the sums and gathers of that pass. If it gathered more, the first groups of the next pass would wait for these.
 /// @throws   as training_script
 [[nodiscard]] inline training_script script_of(const parameter_groups& groups, const layer_activations& activations,
                                                const workload::rank_share& share, const rank_settings& settings)
@@ -212,20 +213,28 @@ template <class Training>
   training_script plain{groups, activations, flops_per_second, settings.gather_units};
   if (settings.gathers_ahead == 0 || share.ranks == 1 || settings.takes_norm) return plain;
   const group_times exchange = exchange_of(share, settings);
-  double idle = 0;
+  double idle = 0;    // of the network in the backward pass
+  double behind = 0;  // the gathers of the forward pass so far, behind its compute
+  double late = 0;    // the most that a group of the forward pass is
   double longest = 0;
   bool is_backward = false;
   for (const act& it : plain.acts()) {
     is_backward = is_backward || it.kind == act_kind::backward;
-    if (it.kind != act_kind::use || !is_backward) continue;
+    if (it.kind != act_kind::use) continue;
     const auto ring = static_cast<double>(exchange.nanoseconds(bytes{2 * groups.elements_of(it.id)}));
+    const auto computes = static_cast<double>(it.nanoseconds);
     longest = std::max(longest, ring);
-    idle += static_cast<double>(it.nanoseconds);
-    idle -= ring * ((it.gathers ? 1 : 0) + (it.finishes_gradient ? 1 : 0));
+    if (is_backward) {
+      idle += computes - ring * ((it.gathers ? 1 : 0) + (it.finishes_gradient ? 1 : 0));
+    } else {
+      if (it.gathers) behind += ring;
+      late = std::max(late, behind);
+      behind -= computes;
+    }
   }
-  if (longest <= 0 || idle < longest) return plain;
-  const auto ahead = static_cast<std::uint32_t>(std::min(idle / longest, 1.0 * settings.gathers_ahead));
-  return {groups, activations, flops_per_second, settings.gather_units, ahead};
+  if (longest <= 0 || idle < longest || late <= longest) return plain;  // the first group is as late as its own gather
+  const double ahead = std::min({idle / longest, std::ceil(late / longest), 1.0 * settings.gathers_ahead});
+  return {groups, activations, flops_per_second, settings.gather_units, static_cast<std::uint32_t>(ahead)};
 }
 
 /// Trains a transformer on one representative rank of a machine, in virtual time, until its steps repeat.
@@ -247,8 +256,8 @@ template <class Training>
 ///
 /// @param share         of one rank, as workload::share_of_rank gives it
 /// @param activations   an entry for each layer of the shape; `setup.recomputes_layers` is ignored
-/// @param known   over ranks: the `need` of a forecast that fits and differs in `gather_units` at most, which no
-///   rehearsal of the sharded_model depends on; null: it is rehearsed
+/// @param known   over ranks: the `need` of a forecast that fits, gathers as many groups ahead and differs in
+///   `gather_units` at most, which no rehearsal of the sharded_model depends on; null: it is rehearsed
 /// @return        `fits` is false where a rank's step needs more than the rank has. `why_not` then has the needed
 ///   bytes, if a pebibyte is enough
 /// @throws config_error   an impossible shape, set-up, share or setting; size_overflow   costs of the model need more
@@ -274,8 +283,10 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
     return training_type{groups, *script, share, settings, room, eviction, transfer, layout}.rehearse();
   };
   const auto rehearse = [&](per_tier<bytes> room) {
+    rank_settings simulated = settings;
+    simulated.gathers_ahead = script->gathers_ahead();
     return is_lone ? rehearse_groups(room)
-                   : rehearse_over_ranks(shape, setup, share, settings, activations, room, eviction, transfer, layout);
+                   : rehearse_over_ranks(shape, setup, share, simulated, activations, room, eviction, transfer, layout);
   };
   const auto profile = [&] {
     const bytes roomy = 2 * (result.capacity[tier::device] + result.capacity[tier::host]);
@@ -301,7 +312,9 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
         return;
       }
       gathering.gather_units /= 2;
+      const std::uint32_t rehearsed = script->gathers_ahead();
       script.emplace(script_of(groups, activations, share, gathering));
+      if (script->gathers_ahead() != rehearsed) result.need = rehearse(result.capacity);
     }
   });
   result.gather_units = script->units();

@@ -5,6 +5,7 @@
 #include <chunkmem/placement/memory_plan.hpp>
 #include <chunkmem/planner/layer_activations.hpp>
 #include <chunkmem/planner/parameter_groups.hpp>
+#include <chunkmem/sharding/zero.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -73,8 +74,8 @@ class training_script {
 
   /// @param flops_per_second   achieved by one device   @param units   of gathered weights, from least_units to
   ///   most_units
-  /// @param ahead   groups that the step before has gathered: the last ones of the forward pass, each in a unit of its
-  ///   own. Fewer where three units would not be left
+  /// @param ahead   groups that the step before has gathered: sharding::is_gathered_ahead, each in a unit of its own.
+  ///   Fewer where three units would not be left
   training_script(const parameter_groups& groups, bool recomputes, double flops_per_second, std::uint32_t units = 3,
                   std::uint32_t ahead = 0)
       : training_script{groups, layer_activations::all(groups.stages() - 2, recomputes), flops_per_second, units, ahead}
@@ -304,7 +305,7 @@ class training_script {
     bool is_ahead = false;         ///< until its first use
   };
 
-  /// The last groups that the forward pass begins with are there, each in a unit of its own.
+  /// The groups that are there when the forward pass begins, each in a unit of its own: later ones in later units.
   void place_ahead(std::span<unit_content> units, std::uint32_t ahead) const
   {
     constexpr std::uint32_t of_a_pass = 3;
@@ -314,8 +315,10 @@ class training_script {
     std::vector<std::uint8_t> seen(groups_.groups(), 0);
     for (std::uint32_t index = 0; index < acts_.size() && acts_[index].kind != act_kind::backward; ++index)
       if (acts_[index].reads && std::exchange(seen[acts_[index].id], std::uint8_t{1}) == 0) first.push_back(index);
-    for (std::size_t unit = units.size(); ahead > 0 && !first.empty(); --ahead, first.pop_back())
-      units[--unit] = {acts_[first.back()].id, first.back(), 0, false, true};
+    const auto all = static_cast<std::uint32_t>(first.size());
+    for (std::uint32_t unit = units_, group = all; group-- > 0;)
+      if (sharding::is_gathered_ahead(group, all, ahead))
+        units[--unit] = {acts_[first[group]].id, first[group], 0, false, true};
   }
 
   void mark_gathers(std::uint32_t ahead)

@@ -288,13 +288,14 @@ class rank_step {
     else
       change(unit.whole).release();  // also without an update: the share may be of an older version
   }
-  /// As make_new; the last units are gathered ahead for the next pass, whose gathers come after them in any case.
+  /// As make_new; some units are gathered for the next pass. Compute waits for them in that pass, whose gathers come
+  /// after them in any case.
   void make_new_ahead(std::uint32_t ordinal)
   {
     const unit_tensors& unit = units_[units_.trained(ordinal)];
     m_.updates().whole([&] {
       make_new(ordinal);
-      if (!unit.is_kept && units_.trained() - ordinal <= ahead_)
+      if (!unit.is_kept && is_gathered_ahead(ordinal, units_.trained(), ahead_))
         m_.acquire(unit.whole, access::read, agent::compute).release();
     });
   }

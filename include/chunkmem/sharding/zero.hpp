@@ -43,7 +43,7 @@ struct sharding_options {
   /// shares chunk by chunk. In a unit of ranks x `chunk_bytes` each share has a chunk of its own, and no copy or update
   /// of a share waits for another one
   bytes unit_bytes{};
-  /// in stage 3: the number of trained units, the last ones in the order of declaration, that are gathered for the next
+  /// in stage 3: the number of trained units, spread over the model (is_gathered_ahead), that are gathered for the next
   /// pass as soon as their shares are updated, while gradients of earlier layers are still computed. Good where a
   /// gather takes longer than the forward run of its unit, and the device has room for these units in addition to a
   /// whole pass. Poor without this room, since then a unit is gathered twice, and where sums fill the network in the
@@ -51,6 +51,20 @@ struct sharding_options {
   /// these units: ranks then update in different orders, so their records would differ
   std::uint32_t gathers_ahead = 0;
 };
+
+/// Whether a unit is one of the `ahead` units that the step before gathered. Units in the order of the forward pass are
+/// divided into as many runs of about equal length, and the last unit of each run is gathered ahead.
+///
+///     const bool is_ahead = sharding::is_gathered_ahead(7, 40, 5);   // 7, 15, 23, 31 and 39 are
+///
+/// Where a gather takes longer than the forward run of its unit, each unit lets the next one wait a little longer. A
+/// unit that is there already saves the wait of its run. The last units alone would leave all earlier waits.
+/// @pre   unit < units
+[[nodiscard]] constexpr bool is_gathered_ahead(std::uint32_t unit, std::uint32_t units, std::uint32_t ahead) noexcept
+{
+  const std::uint64_t runs = ahead < units ? ahead : units;
+  return (unit + std::uint64_t{1}) * runs / units != unit * runs / units;
+}
 
 /// @throws config_error   a sum_scale that is 0, negative, denormal or not finite
 inline void check(const sharding_options& options)
