@@ -318,48 +318,53 @@ class element_pass {
   // All vectors of a block are computed up to the root first, and from the quotient on afterwards. Roots and quotients
   // have a long latency: instructions that wait for them would fill the queue of the processor. The loop for any types
   // has one vector in a block, so that its code stays short.
-#define CHUNKMEM_UPDATE_LOOP(NAME, SET, TARGET)                                                             \
-  template <class Types>                                                                                    \
-  [[nodiscard]] TARGET std::uint64_t NAME(std::uint64_t count) const noexcept                               \
-  {                                                                                                         \
-    using real = typename SET::real;                                                                        \
-    constexpr std::size_t width = lane_count<real>;                                                         \
-    constexpr std::size_t rows = in_halves<Types> ? SET::rows : 1;                                          \
-    constexpr std::size_t together = rows < 4 ? rows : 4;                                                   \
-    constexpr std::size_t block = rows * width;                                                             \
-    const element_pass self{*this}; /* its address does not escape: no store changes it */                  \
-    const numbers<real> all{*this};                                                                         \
-    randoms<width, block> random{*this};                                                                    \
-    std::uint64_t index = 0;                                                                                \
-    for (const std::uint64_t end = count / block * block; index != end;) {                                  \
-      registers<real> now;                                                                                  \
-      kept_of_block<block> kept;                                                                            \
-      const std::uint64_t first = index;                                                                    \
-      const std::uint64_t last = first + block;                                                             \
-      if (rows == 1 || self.is_special_) {                                                                  \
-        for (; index != last; index += width) {                                                             \
-          self.template begin<Types>(self.is_special_, index, first, all, random, now);                     \
-          if constexpr (Work::root_of != no_root) SET::root(now.divisor, now.state[Work::root_of]);         \
-          self.template keep<Types>(index - first, all, now, kept);                                         \
-        }                                                                                                   \
-      } else {                                                                                              \
-        for (; index != last; index += together * width)                                                    \
-          _Pragma("GCC unroll 4") for (std::size_t at = index; at != index + together * width; at += width) \
-          {                                                                                                 \
-            self.template begin<Types>(false, at, first, all, random, now);                                 \
-            if constexpr (Work::root_of != no_root) SET::root(now.divisor, now.state[Work::root_of]);       \
-            self.template keep<Types>(at - first, all, now, kept);                                          \
-          }                                                                                                 \
-      }                                                                                                     \
-      for (index = first; index != last; index += together * width)                                         \
-        _Pragma("GCC unroll 4") for (std::size_t at = index; at != index + together * width; at += width)   \
-        {                                                                                                   \
-          self.template move<Types>(at, first, all, now, kept);                                             \
-          if constexpr (!is_first_version) SET::add(now.parameter, now.step);                               \
-          self.template store_parameter<Types>(at, first, all, random, now);                                \
-        }                                                                                                   \
-    }                                                                                                       \
-    return index;                                                                                           \
+#if defined(__CUDACC__)
+#define CHUNKMEM_UNROLL  // nvcc warns of pragmas of GCC
+#else
+#define CHUNKMEM_UNROLL _Pragma("GCC unroll 4")
+#endif
+#define CHUNKMEM_UPDATE_LOOP(NAME, SET, TARGET)                                                       \
+  template <class Types>                                                                              \
+  [[nodiscard]] TARGET std::uint64_t NAME(std::uint64_t count) const noexcept                         \
+  {                                                                                                   \
+    using real = typename SET::real;                                                                  \
+    constexpr std::size_t width = lane_count<real>;                                                   \
+    constexpr std::size_t rows = in_halves<Types> ? SET::rows : 1;                                    \
+    constexpr std::size_t together = rows < 4 ? rows : 4;                                             \
+    constexpr std::size_t block = rows * width;                                                       \
+    const element_pass self{*this}; /* its address does not escape: no store changes it */            \
+    const numbers<real> all{*this};                                                                   \
+    randoms<width, block> random{*this};                                                              \
+    std::uint64_t index = 0;                                                                          \
+    for (const std::uint64_t end = count / block * block; index != end;) {                            \
+      registers<real> now;                                                                            \
+      kept_of_block<block> kept;                                                                      \
+      const std::uint64_t first = index;                                                              \
+      const std::uint64_t last = first + block;                                                       \
+      if (rows == 1 || self.is_special_) {                                                            \
+        for (; index != last; index += width) {                                                       \
+          self.template begin<Types>(self.is_special_, index, first, all, random, now);               \
+          if constexpr (Work::root_of != no_root) SET::root(now.divisor, now.state[Work::root_of]);   \
+          self.template keep<Types>(index - first, all, now, kept);                                   \
+        }                                                                                             \
+      } else {                                                                                        \
+        for (; index != last; index += together * width)                                              \
+          CHUNKMEM_UNROLL for (std::size_t at = index; at != index + together * width; at += width)   \
+          {                                                                                           \
+            self.template begin<Types>(false, at, first, all, random, now);                           \
+            if constexpr (Work::root_of != no_root) SET::root(now.divisor, now.state[Work::root_of]); \
+            self.template keep<Types>(at - first, all, now, kept);                                    \
+          }                                                                                           \
+      }                                                                                               \
+      for (index = first; index != last; index += together * width)                                   \
+        CHUNKMEM_UNROLL for (std::size_t at = index; at != index + together * width; at += width)     \
+        {                                                                                             \
+          self.template move<Types>(at, first, all, now, kept);                                       \
+          if constexpr (!is_first_version) SET::add(now.parameter, now.step);                         \
+          self.template store_parameter<Types>(at, first, all, random, now);                          \
+        }                                                                                             \
+    }                                                                                                 \
+    return index;                                                                                     \
   }
 
   CHUNKMEM_UPDATE_LOOP(run_baseline, baseline_lanes, )
@@ -368,6 +373,7 @@ class element_pass {
   CHUNKMEM_UPDATE_LOOP(run_avx512, avx512_lanes, [[gnu::target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq")]])
 #endif
 #undef CHUNKMEM_UPDATE_LOOP
+#undef CHUNKMEM_UNROLL
 
   /// Loads elements, and changes their states. @param first   element of the block
   template <class Types, std::size_t Width, std::size_t Block>
