@@ -28,12 +28,13 @@ inline constexpr std::size_t no_root = ~std::size_t{};
 /// The arithmetic of an update, for vectors: `in<Real>()` gives it for one kind of lanes, as an object with
 /// - `decayed(parameter, gradient)`, which adds a part of the parameter to the gradient, where `is_decayed()` says so,
 /// - `observe(slope, states)`, which changes the states by the gradient, and sets a small gradient to 0,
-/// - `divisor(root)` of the step, from the square root of the state `root_of`; none with `no_root`,
-/// - `move(parameter, step, slope, divisor, states)`, which makes two products: their sum is the new parameter. Of the
-///   states it reads the first one alone where there is a root, and the slope where there is none,
+/// - `divisor(root)`, which computes the divisor of the step from the square root of the state `root_of`; a work with
+///   `no_root` has none,
+/// - `move(parameter, step, slope, divisor, states)`, which makes two products: their sum is the new parameter. With a
+///   root, it may read the first state only, and not the slope,
 /// - `least_parameter`: a parameter below it is stored as 0.
-/// The bits of a work do not depend on
-/// the flush mode of the thread. It takes a gradient below 2^-100 for 0, so the pass flushes none after the factor.
+/// The bits of a work do not depend on the flush mode of the thread. A gradient below 2^-100 counts as 0, so the pass
+/// flushes none after the factor.
 ///
 /// A work of version 1 of the numerics has `observe(parameter, gradient, states)` and `move(parameter, gradient, root,
 /// states)` instead, and keeps denormals.
@@ -144,7 +145,8 @@ struct usual_types {
   }
 };
 
-/// Updates elements in one pass: a loaded number stays in a register until the loop stores the new one.
+/// Updates elements in one pass. A loaded number stays in a register until the loop stores the new one, or a block of
+/// elements stays in the L1 cache between two loops.
 ///
 ///     element_pass<adam_lane_work>{work, streams, &transform}.run(best_instruction_set(), elements);
 ///
@@ -156,7 +158,7 @@ template <lane_work Work>
 class element_pass {
  public:
   static constexpr std::size_t states = Work::states;
-  static_assert(states <= 2, "chunkmem: a work with three states needs more lines in three loops");
+  static_assert(states <= 2, "chunkmem: a work with three states needs more lines in begin and store_states");
   using streams_type = update_streams<states>;
   static constexpr bool is_first_version = Work::rule == numerics::version_1;
   /// The processor family has sets above the baseline, which then needs only one loop for all types.
@@ -258,13 +260,13 @@ class element_pass {
     decltype(std::declval<const Work&>().template in<Real>()) work;
     Real factor, least, most;
   };
-  /// From the first half of a block's work to the second: divisors, and the first states where they are not stored as
-  /// float32.
+  /// The numbers that the second loop over a block takes from the first: the divisors, and the first state if it is not
+  /// stored as float32.
   template <std::size_t Block>
   struct kept_of_block {
     alignas(64) std::byte divisors[4 * Block], moments[4 * Block];
   };
-  /// The random bits of elements side by side, or of a group by each list.
+  /// The random bits of a block, which all lists share. Older versions: of a group, for each list.
   template <std::size_t Width, std::size_t Block>
   struct randoms {
     explicit randoms(const element_pass& of) noexcept
@@ -272,7 +274,7 @@ class element_pass {
       if constexpr (!draws_philox) find_places(places, of.keys_[0], of.streams_.first);
     }
 
-    /// The bits that the lists of a vector share.
+    /// Draws the bits of the next vector. @param place   of its first element in the block
     [[gnu::always_inline]] void draw(const element_pass& of, std::size_t place) noexcept
     {
       lane_bits<Width> bits;
@@ -286,10 +288,11 @@ class element_pass {
     random_group group[draws_philox ? states + 1 : 1];
   };
 
+  /// A block has a loop up to the divisor, and a second loop from the quotient on.
   template <class Types>
   static constexpr bool in_halves = !is_first_version && Work::root_of != no_root && !std::is_same_v<Types, any_types>;
 
-  /// Whole blocks, by the first of these types that the streams have. @return   how many elements are done
+  /// Updates whole blocks, by the loop for the first of these types that the streams have. @return   elements updated
   template <class... Types>
   [[nodiscard]] std::uint64_t run_first(instruction_set set, std::uint64_t count) const noexcept
   {
@@ -315,51 +318,56 @@ class element_pass {
   // A macro for three functions, since an attribute cannot depend on a template parameter. Functions for a processor
   // can be inlined only into functions for the same processor.
   //
-  // All vectors of a block are computed up to the root first, and from the quotient on afterwards. Roots and quotients
-  // have a long latency: instructions that wait for them would fill the queue of the processor. The loop for any types
-  // has one vector in a block, so that its code stays short.
-#define CHUNKMEM_UPDATE_LOOP(NAME, SET, TARGET)                                                             \
-  template <class Types>                                                                                    \
-  [[nodiscard]] TARGET std::uint64_t NAME(std::uint64_t count) const noexcept                               \
-  {                                                                                                         \
-    using real = typename SET::real;                                                                        \
-    constexpr std::size_t width = lane_count<real>;                                                         \
-    constexpr std::size_t rows = in_halves<Types> ? SET::rows : 1;                                          \
-    constexpr std::size_t together = rows < 4 ? rows : 4;                                                   \
-    constexpr std::size_t block = rows * width;                                                             \
-    const element_pass self{*this}; /* its address does not escape: no store changes it */                  \
-    const numbers<real> all{*this};                                                                         \
-    randoms<width, block> random{*this};                                                                    \
-    std::uint64_t index = 0;                                                                                \
-    for (const std::uint64_t end = count / block * block; index != end;) {                                  \
-      registers<real> now;                                                                                  \
-      kept_of_block<block> kept;                                                                            \
-      const std::uint64_t first = index;                                                                    \
-      const std::uint64_t last = first + block;                                                             \
-      if (rows == 1 || self.is_special_) {                                                                  \
-        for (; index != last; index += width) {                                                             \
-          self.template begin<Types>(self.is_special_, index, first, all, random, now);                     \
-          if constexpr (Work::root_of != no_root) SET::root(now.divisor, now.state[Work::root_of]);         \
-          self.template keep<Types>(index - first, all, now, kept);                                         \
-        }                                                                                                   \
-      } else {                                                                                              \
-        for (; index != last; index += together * width)                                                    \
-          _Pragma("GCC unroll 4") for (std::size_t at = index; at != index + together * width; at += width) \
-          {                                                                                                 \
-            self.template begin<Types>(false, at, first, all, random, now);                                 \
-            if constexpr (Work::root_of != no_root) SET::root(now.divisor, now.state[Work::root_of]);       \
-            self.template keep<Types>(at - first, all, now, kept);                                          \
-          }                                                                                                 \
-      }                                                                                                     \
-      for (index = first; index != last; index += together * width)                                         \
-        _Pragma("GCC unroll 4") for (std::size_t at = index; at != index + together * width; at += width)   \
-        {                                                                                                   \
-          self.template move<Types>(at, first, all, now, kept);                                             \
-          if constexpr (!is_first_version) SET::add(now.parameter, now.step);                               \
-          self.template store_parameter<Types>(at, first, all, random, now);                                \
-        }                                                                                                   \
-    }                                                                                                       \
-    return index;                                                                                           \
+  // The first loop over a block computes each vector up to the divisor, the second one from the quotient on. Roots and
+  // quotients have a long latency: instructions that wait for both would fill the queue of the processor. The loop for
+  // any types has one vector in a block, so that its code stays short.
+#if defined(__CUDACC__)
+#define CHUNKMEM_UNROLL  // nvcc warns of pragmas of GCC
+#else
+#define CHUNKMEM_UNROLL _Pragma("GCC unroll 4")
+#endif
+#define CHUNKMEM_UPDATE_LOOP(NAME, SET, TARGET)                                                       \
+  template <class Types>                                                                              \
+  [[nodiscard]] TARGET std::uint64_t NAME(std::uint64_t count) const noexcept                         \
+  {                                                                                                   \
+    using real = typename SET::real;                                                                  \
+    constexpr std::size_t width = lane_count<real>;                                                   \
+    constexpr std::size_t rows = in_halves<Types> ? SET::rows : 1;                                    \
+    constexpr std::size_t together = rows < 4 ? rows : 4;                                             \
+    constexpr std::size_t block = rows * width;                                                       \
+    const element_pass self{*this}; /* its address does not escape: no store changes it */            \
+    const numbers<real> all{*this};                                                                   \
+    randoms<width, block> random{*this};                                                              \
+    std::uint64_t index = 0;                                                                          \
+    for (const std::uint64_t end = count / block * block; index != end;) {                            \
+      registers<real> now;                                                                            \
+      kept_of_block<block> kept;                                                                      \
+      const std::uint64_t first = index;                                                              \
+      const std::uint64_t last = first + block;                                                       \
+      if (rows == 1 || self.is_special_) {                                                            \
+        for (; index != last; index += width) {                                                       \
+          self.template begin<Types>(self.is_special_, index, first, all, random, now);               \
+          if constexpr (Work::root_of != no_root) SET::root(now.divisor, now.state[Work::root_of]);   \
+          self.template keep<Types>(index - first, all, now, kept);                                   \
+        }                                                                                             \
+      } else {                                                                                        \
+        for (; index != last; index += together * width)                                              \
+          CHUNKMEM_UNROLL for (std::size_t at = index; at != index + together * width; at += width)   \
+          {                                                                                           \
+            self.template begin<Types>(false, at, first, all, random, now);                           \
+            if constexpr (Work::root_of != no_root) SET::root(now.divisor, now.state[Work::root_of]); \
+            self.template keep<Types>(at - first, all, now, kept);                                    \
+          }                                                                                           \
+      }                                                                                               \
+      for (index = first; index != last; index += together * width)                                   \
+        CHUNKMEM_UNROLL for (std::size_t at = index; at != index + together * width; at += width)     \
+        {                                                                                             \
+          self.template move<Types>(at, first, all, now, kept);                                       \
+          if constexpr (!is_first_version) SET::add(now.parameter, now.step);                         \
+          self.template store_parameter<Types>(at, first, all, random, now);                          \
+        }                                                                                             \
+    }                                                                                                 \
+    return index;                                                                                     \
   }
 
   CHUNKMEM_UPDATE_LOOP(run_baseline, baseline_lanes, )
@@ -368,6 +376,7 @@ class element_pass {
   CHUNKMEM_UPDATE_LOOP(run_avx512, avx512_lanes, [[gnu::target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq")]])
 #endif
 #undef CHUNKMEM_UPDATE_LOOP
+#undef CHUNKMEM_UNROLL
 
   /// Loads elements, and changes their states. @param first   element of the block
   template <class Types, std::size_t Width, std::size_t Block>
@@ -390,7 +399,7 @@ class element_pass {
     }
     store_states<Types>(index, first, random, now);
   }
-  /// From the root to the divisor, which is kept. @param place   of the elements in the block
+  /// Computes the divisor from the root, and keeps it for the second loop. @param place   of the elements in the block
   template <class Types, class Real, std::size_t Block>
   [[gnu::always_inline]] void keep(std::uint64_t place, const numbers<Real>& all, registers<Real>& now,
                                    kept_of_block<Block>& kept) const noexcept
@@ -402,7 +411,7 @@ class element_pass {
         store_lanes(kept.moments, dtype::float32, place, now.state[0], false);
     }
   }
-  /// The new parameter, or two products whose sum it is.
+  /// Computes the new parameter, or the two products whose sum it is.
   template <class Types, class Real, std::size_t Block>
   [[gnu::always_inline]] void move(std::uint64_t index, std::uint64_t first, const numbers<Real>& all,
                                    registers<Real>& now, const kept_of_block<Block>& kept) const noexcept
@@ -490,7 +499,7 @@ class element_pass {
     store_lanes(to, type, index, value, bits);
   }
 
-  /// Updates what no whole block has. Copies of the last elements fill a whole vector.
+  /// Updates the elements after the last whole block. Copies of the last ones fill a whole vector.
   void run_rest(instruction_set set, std::uint64_t done, std::uint64_t count) const noexcept
   {
     constexpr std::uint64_t most = 16;  // lanes of a vector

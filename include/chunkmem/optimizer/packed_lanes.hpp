@@ -363,7 +363,7 @@ template <class Real>
 
 // Operations that differ by instruction set. Code for a set can be inlined only into code for the same set. `add` is a
 // sum of two products, by inline assembly, so that no compiler contracts it. `rows` is the number of vectors in a block
-// of an update that takes roots. With AVX-512, blocks of memory outside the cache were slow at some code addresses.
+// of an update with a root. AVX-512 has blocks of one vector: larger ones were slow at some addresses of the code.
 
 struct baseline_lanes {
   using real = lanes<4>;

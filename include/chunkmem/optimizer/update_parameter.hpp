@@ -362,8 +362,7 @@ void check(const Kernel& kernel, const parameter_bytes& bytes)
 /// All of it runs in the default floating-point environment, on every thread: the caller's flags have no effect, unless
 /// the kernel has `uses_callers_environment`. The bits do not depend on the executor, the parts or the instruction set.
 /// Cost: with Adam and float32 states 28 B of memory traffic for each element; no allocation. Kernels in lanes, such as
-/// Adam and SGD, keep loaded elements in registers until they are stored. Others work block by block, on 13 KiB of
-/// stack.
+/// Adam and SGD, need 6 KiB of stack. Others work block by block, on 13 KiB of stack.
 ///
 /// @param seed   of the stochastic rounding
 /// @param callers   the environment of a kernel with `uses_callers_environment`
