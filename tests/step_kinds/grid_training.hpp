@@ -344,7 +344,8 @@ template <class Element, class World>
 [[nodiscard]] outcome train_threads(const part_of_training& what, const folders_type& from, folders_type& to)
 {
   const kind& how = what.how;
-  const reference<Element>& right = reference_of<Element>(how, what.before.value_or(how), what.begin);
+  const kind before = what.before.value_or(how);
+  const reference<Element>& right = reference_of<Element>(how, before, what.begin);
   to.resize(how.stages());
   const cm::collective::thread_group_options patience{.deadline = what.deadline};
   std::deque<typename World::meeting_place> replicas;  // of each stage
