@@ -2,11 +2,11 @@
 // How many instructions do acquire and release of a resident tensor take, with all of their parts?
 //
 // Counts with cachegrind, without caches (the numbers of callgrind in a third of its time): one run with few and one
-// with more iterations that follow their record, and the difference between them, so that set-up and recording fall
-// out. The loop, the pin's life and the ends of iterations stay in. All runs of a size are children of one process,
-// which cachegrind starts once; it tells the count of each. Ten numbers at two sizes; the worst is the figure, and the
-// most that following a plan adds to demand paging another one. Arguments name this program as other compilers made it:
-// each is counted at the smaller size, and the worst of all is the figure.
+// with more iterations that follow their record, and the difference between them, so that set-up and recording cancel.
+// The loop, the pin's life and the ends of iterations stay in. All runs of a size are children of one process, which
+// cachegrind starts once and counts one by one. Ten numbers at two sizes; the worst is the figure. Another figure is
+// the most that following a plan adds to demand paging. Arguments name this program compiled by other compilers: each
+// is counted at the smaller size, and the worst of all is the figure.
 #include "../../tests/support/figures.hpp"
 
 #include <chunkmem/chunkmem.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // How many loads does belady make with chunks of one, two and three frames, over the fewest that are possible?
 //
-// Random reads, one shot, by the engine's own replay. The fewest come from an integer program that keeps or drops each
-// gap between two reads and lets chunks lie in any frames: places cost it nothing, so the figure holds the price of
-// windows, too.
+// Random reads, not repeated, by the engine's own replay. The fewest come from an integer program that keeps or drops
+// each gap between two reads and lets chunks occupy any frames. Placement is free there, so the figure also contains
+// the price of adjacent frames.
 #include "../transfer/planning_figures.hpp"
 #include "gpt_trace.hpp"
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which part of the chunks do tensors leave unused, for every published shape, compared with other engines?
 //
-// One frame size for all lists: values and gradients of 16 bits, master weights and both moments of 32. The body alone,
-// and with vocabulary and positions. The frame is searched from 1/64 to 5/4 of the largest 16-bit tensor of the body,
-// or to 64 MiB. Other engines are re-implemented by their rules; they too are judged over whole lists. Nothing reads a
-// clock; the cost of searches is counted in instructions by callgrind, where that can be had. Then what each layout of
-// ours wastes with frames of 1 to 256 MiB. "Ours" is the default layout of a manager.
+// One frame size for all lists: values and gradients of 16 bits, master weights and both moments of 32. Once only the
+// body, and once with vocabulary and positions. The frame is searched from 1/64 to 5/4 of the largest 16-bit tensor of
+// the body, or to 64 MiB. Other engines are re-implemented by their rules, and are also judged over whole lists. No
+// clock is read; the cost of searches is counted in instructions by callgrind, where it is installed. Then the waste of
+// each layout of chunkmem with frames of 1 to 256 MiB. "Ours" is the default layout of a manager.
 #include "../transfer/planning_figures.hpp"
 
 #include <chunkmem/backend/host_arena.hpp>

@@ -3,8 +3,8 @@
 //
 // The reference is a loop that reads and writes the same bytes in place: 14 B of state for each parameter, 28 B of
 // traffic. Same threads, same arrays, runs of all contestants interleaved, the best of 30 each. The figure is Adam on
-// bf16 parameters whose gradient lies in their own bytes. Printed beside it: other ways to keep a parameter, a step in
-// three passes, gradients full of denormals.
+// bf16 parameters with gradients in place. Also printed: other ways to store a parameter, a step in three passes,
+// gradients full of denormals.
 #include "../transfer/planning_figures.hpp"
 
 #include <chunkmem/optimizer/adam.hpp>

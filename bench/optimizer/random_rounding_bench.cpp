@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // How much longer does an update by Adam take with stochastic rounding than with rounding to nearest?
 //
-// bf16 without a master: the value alone has 16 bits, or all three lists. Elements in the cache and in memory, with the
-// best instruction set and with AVX2. Both ways take turns on the same bytes, one thread, by the time of the processor.
-// A ratio is the median of such pairs. The figures are the worst of the four.
+// bf16 without a master: only the value has 16 bits, or all three lists. Elements in the cache and in memory, with the
+// best instruction set and with AVX2. Both ways take turns on the same bytes, in one thread, by processor time. A ratio
+// is the median of such pairs. The figures are the worst of the four.
 #include "../transfer/planning_figures.hpp"
 
 #include <chunkmem/core/float_environment.hpp>

@@ -2,8 +2,8 @@
 // How many instructions does an update by Adam take for each element with AVX2?
 //
 // Counts with cachegrind, without caches: one run with few and one with more updates, and the difference between them.
-// All of an update is in it: loads, the factor of the loss scale, rounding, stores and the loop. The figure is that of
-// float32. No clock can change it.
+// The whole update counts: loads, the factor of the loss scale, rounding, stores and the loop. The figure is that of
+// float32. It does not depend on a clock.
 #include "../transfer/planning_figures.hpp"
 
 #include <chunkmem/core/executor.hpp>

@@ -132,9 +132,10 @@ void choose_activations(training_setup& setup)
   });
 }
 
-/// Rehearses one step on a memory without bytes, and sets the capacities that the command line leaves open.
+/// Sets the capacities that the command line leaves open.
 ///
 /// The need is counted in bytes of tensors and leases, not in chunks: unused room in chunks is no need.
+/// @param need   of a rehearsed step   @param luxury   `luxury()`: the need of the second training of --verify
 /// @throws problem   see check
 template <class Luxury>
 [[nodiscard]] memory_budget settled_budget(const training_setup& setup, const chunkmem::memory_requirement& need,
@@ -160,7 +161,7 @@ template <class Luxury>
   if (setup.chosen.verify) check_unlimited(budget, limits);
   return budget;
 }
-/// Rehearses one step on a memory without bytes and settles the budget of one manager.
+/// The budget of one manager, by a rehearsed step on a memory without bytes.
 /// @throws problem   see check
 template <class Training>
 [[nodiscard]] memory_budget budget_for(const training_setup& setup)

@@ -97,7 +97,7 @@ struct files_of_stages {
   }
 };
 
-/// How a manager is saved and loaded. Over ranks each calls it, with the same folder.
+/// How a manager is saved and loaded. Each rank calls these functions, with the same folder.
 struct files_of_model {
   template <class Manager, class Folder>
   [[nodiscard]] static auto save(Manager& manager, Folder& folder)
@@ -113,7 +113,7 @@ struct files_of_model {
 
 /// Saves and resumes a training: does nothing where the command line names no folder. Each rank has one object, with
 /// the same folders.
-/// @tparam Files   how the manager is saved and loaded, see files_of_one
+/// @tparam Files   how the manager is saved and loaded, see files_of_model
 template <class Files>
 class checkpoints {
  public:

@@ -78,9 +78,9 @@ class rank_session : public any_session<Place> {
   {
   }
 
-  /// Rehearses, fills the weights or takes up a training that was saved, and trains.
-  /// @param show   null trains silently @param saves   null saves nothing; of the same folders on every rank
-  /// @throws problem   ranks ended with other weights than this one; steps had more or fewer rows when they were saved
+  /// Rehearses, fills the weights or resumes a saved training, and trains.
+  /// @param show   null trains silently @param saves   null saves nothing; has the same folders on every rank
+  /// @throws problem   ranks ended with different weights; the saved training had more or fewer rows in a step
   [[nodiscard]] training_result train(const display* show, checkpoints<files_of_model>* saves)
   {
     (void)this->rehearse();
@@ -136,7 +136,7 @@ class rank_session : public any_session<Place> {
   using base::setup_, base::start_, base::is_resumed_, base::memory_, base::manager_, base::net_, base::trainer_,
       base::progress_, base::followed_;
 
-  /// From now on the first steps are followed, where the training is one that is. Every rank makes this call.
+  /// Follows the first steps from now on, if this training has a forecast. Every rank makes this call.
   void follow(const display* show)
   {
     if constexpr (Place::foresees) {
@@ -196,7 +196,7 @@ class rank_session : public any_session<Place> {
 
   rank_plan plan_;
   ranks_type& ranks_;
-  int signal_ = 0;  // that a rank was sent, see mean
+  int signal_ = 0;  // received by any rank, see mean
 };
 
 /// The need and the capacities of a rank. @throws problem   see check

@@ -205,20 +205,18 @@ struct followed_by<Training> {
   using type = std::optional<followed_training<typename Training::manager_type, typename Training::trainer_type>>;
 };
 
-/// One manager with the model in it, and the trainer that works on it: what one rank and each of many do alike.
+/// One manager with the model in it, and the trainer that works on it: the base of session and rank_session.
 ///
 /// @tparam Training   the types of a training, see training_on_host: `manager_type`, `backend_type`, `model_type` and
-///   `trainer_type`; `declare`, `plan` and `sample`; `exports`, and `write_export` if so; `places_states`: whether its
-///   manager has a placement to be chosen; `foresees`: its steps can be run on virtual clocks, and `memory` makes its
-///   backend
+///   `trainer_type`; `declare`; `foresees`: its steps can be run on virtual clocks
 template <class Training>
 class any_session {
  public:
   using manager_type = typename Training::manager_type;
 
-  any_session(const any_session&) = delete;  // the manager knows where its states are
+  any_session(const any_session&) = delete;  // the manager has the addresses of its states
 
-  /// What one step needs. Nothing is allocated and nothing is computed, and ranks do not talk.
+  /// The need of one step. Nothing is allocated or computed, and ranks do not communicate.
   [[nodiscard]] auto rehearse()
   {
     start_.need = rehearse_step(manager_, trainer_);
@@ -239,7 +237,8 @@ class any_session {
   [[nodiscard]] std::string report_json() const { return manager_.report().json(); }
 
  protected:
-  /// @param how   of this rank   @param make_memory, make_manager   give what this keeps
+  /// @param how   settings of this rank   @param make_memory   `make_memory()`: the backend
+  /// @param make_manager   `make_manager(memory)`: a manager on that backend
   template <class MakeMemory, class MakeManager>
   any_session(const training_setup& setup, const trainer_settings& how, chunkmem::bytes device, chunkmem::bytes host,
               MakeMemory make_memory, MakeManager make_manager)
@@ -267,10 +266,11 @@ class any_session {
         followed_->end_step({.is_resumed = is_resumed_ || setup_.chosen.init.has_value(), .was_saved = was_saved_});
   }
 
-  /// The steps that are left, between two looks at held-out text.
-  /// @param show   null trains silently   @param saves   null saves nothing   @param is_second   it says how far it is
-  /// @param mean   `mean(loss)`: of all ranks   @param after_step   `after_step()`: a signal that ends the training, or
-  ///   0. One that came before the first step ends that step
+  /// Takes the remaining steps. Evaluates the held-out text before them, and after the last step of the training.
+  /// @param show   null trains silently   @param saves   null saves nothing
+  /// @param is_second   the training of --verify, which prints its progress
+  /// @param mean   `mean(loss)`: over all ranks
+  /// @param after_step   `after_step()`: the signal that ends the training, or 0
   template <class Mean, class AfterStep>
   void take_steps(const display* show, checkpoints<files_of_model>* saves, bool is_second, Mean mean,
                   AfterStep after_step)
@@ -280,7 +280,7 @@ class any_session {
     if (show != nullptr) show->note("held-out", before);
     if (show != nullptr && setup_.chosen.metrics) metrics_.emplace(*setup_.chosen.metrics, progress_.step());
     verify_progress again{is_second, progress_.step()};
-    int signal = 0;
+    int signal = 0;  // a signal before the first step ends the training after that step
     while (progress_.step() < setup_.chosen.steps && signal == 0) {
       progress_.step_is_done(one_step(progress_.step(), show, mean));
       again.tell(progress_.step(), setup_.chosen.steps);
@@ -340,13 +340,12 @@ class any_session {
 
 /// The session of one rank.
 ///
-/// @tparam Training   as of any_session, see training_on_host; and `plan` and `sample`; `exports`, and `write_export`
-///                    if so; `places_states`: whether its manager has a placement to be chosen; `memory` makes the
-///                    backend where it `foresees`
+/// @tparam Training   as for any_session, with `plan` and `sample`; `exports`, and `write_export` if so;
+///   `places_states`: whether its manager has a placement to be chosen; `memory` makes its backend if it `foresees`
 template <class Training>
 class session : public any_session<Training> {
  public:
-  /// Its trainer keeps rows of inputs where it is told to.
+  /// Its trainer can keep some rows of inputs.
   static constexpr bool samples = requires(typename Training::trainer_type& it) { it.samples(); };
 
   template <class... Policies>
@@ -363,7 +362,7 @@ class session : public any_session<Training> {
   {
   }
 
-  /// What the tensors take in whole chunks.
+  /// The bytes of all tensors in whole chunks.
   [[nodiscard]] chunkmem::bytes chunks() { return manager_.seal().chunks; }
 
   /// Writes the first weights and the inputs of all steps to a file. @pre filled, not trained
@@ -386,7 +385,7 @@ class session : public any_session<Training> {
     return {};
   }
 
-  /// Takes up a training where it was saved, if the command line says where. @return   a sentence, or nothing
+  /// Resumes a saved training, if the command line says so. @return   a sentence, or nothing
   [[nodiscard]] std::string resume(const checkpoints<files_of_model>& from)
   {
     std::string found = from.resume(manager_);
@@ -454,7 +453,7 @@ class session : public any_session<Training> {
     return Training::sample(trainer_, prompt, setup_.chosen.sample, setup_.chosen.seed);
   }
 
-  /// The tables of noise that were shown, as a JSON array: `step`, the `steps` before it that it is of, and `inputs`.
+  /// The tables of noise that were shown, as a JSON array: `step`, the number of `steps` before it, and `inputs`.
   [[nodiscard]] std::string noise_json() const { return "[" + noise_tables_ + "]"; }
   /// The place of every chunk.
   [[nodiscard]] auto places() const { return manager_.residency(); }
@@ -464,7 +463,7 @@ class session : public any_session<Training> {
   using base::setup_, base::start_, base::is_resumed_, base::manager_, base::net_, base::trainer_, base::progress_,
       base::followed_;
 
-  /// Where it is time, the noise since the last time.
+  /// Prints the noise since the last table, where a table is due.
   void tell_noise(std::size_t step, const display* show)
   {
     const std::size_t every = setup_.chosen.noise;

@@ -160,7 +160,7 @@ inline tally all_runs;
 
 inline void write_figure()
 {
-  if (support::sanitized) return;  // of fewer runs
+  if (support::sanitized) return;  // it tries fewer runs
   support::write_figures(
       "test_activation.checkpointed", "build/bench/bin/test_activation.checkpointed",
       {{"activation.bits_identical_percent", 100.0 * all_runs.identical / all_runs.runs, "%", "==", 100}});

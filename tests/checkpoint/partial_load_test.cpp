@@ -260,7 +260,7 @@ std::string on_ranks(std::uint32_t ranks, const setup& how, const cm::sharding::
   return {};
 }
 
-/// What one manager saves after four steps, and what ranks save.
+/// A save of one manager after four steps, and one of two ranks.
 void save_of_one(const setup& how, memory_folder& folder)
 {
   alone from{how};
@@ -331,7 +331,7 @@ TEST_CASE("ten ways to load in part leave the bits of a manager that was filled 
 
 namespace {
 
-/// One operation on files after the other fails: all ranks hear of it, and the next load ends right.
+/// File operations of a load fail in turn: all ranks get the error, and the next load succeeds.
 /// @param ranks   0: a manager without ranks   @param pace   of the operations that fail in turn
 void fail_at_reads(std::uint32_t ranks, std::uint64_t pace)
 {
@@ -394,7 +394,7 @@ TEST_CASE("a load in part that fails at any read of any rank fails on all, and t
 
 namespace {
 
-/// One manager and two ranks find the first generation, and what begins anew as it was.
+/// One manager and two ranks load the first generation; lists that begin anew stay as they were.
 void expect_first_generation(memory_folder& folder, const way& it)
 {
   const std::vector<float> expected = filled_by_hand(it);

@@ -294,7 +294,7 @@ support::power_cut_search::result cut_everywhere(const support::disk_content& be
 
 void write_figures(std::uint64_t states, std::uint64_t corrupt)
 {
-  if (support::sanitized) return;  // of fewer disks
+  if (support::sanitized) return;  // it tries fewer disks
   support::write_figures("test_checkpoint.checkpoint", "build/bench/bin/test_checkpoint.checkpoint",
                          {{"checkpoint.power_cut_states", states, "disks", ">=", 10'000},
                           {"checkpoint.power_cut_corrupt", corrupt, "disks", "==", 0}});

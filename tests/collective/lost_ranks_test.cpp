@@ -144,10 +144,10 @@ std::vector<verdict> with_a_death(std::uint32_t ranks, std::uint32_t dead, std::
   return verdicts;
 }
 
-/// In a file of its own.
-void write_figure(const std::string& name, const support::figure& it)
+/// Each case writes a file of its own.
+void write_figure(const support::figure& it)
 {
-  support::write_figures("test_collective." + name, "build/bench/bin/test_collective", {it});
+  support::write_figures("test_" + it.name, "build/bench/bin/test_collective", {it});
 }
 
 TEST_CASE("every survivor of a rank that stops, leaves or gives up at any operation gets an error and no wrong byte",
@@ -174,8 +174,7 @@ TEST_CASE("every survivor of a rank that stops, leaves or gives up at any operat
                              verdicts[rank].seconds - (how == end::silence ? static_cast<double>(deadline) * 1e-9 : 0));
           }
         }
-  write_figure("death_to_error_seconds_over_deadline",
-               {"collective.death_to_error_seconds_over_deadline", worst, "s", "<=", 0.5});
+  write_figure({"collective.death_to_error_seconds_over_deadline", worst, "s", "<=", 0.5});
 }
 
 TEST_CASE("the rank that did not come is named", "[collective]")
@@ -285,15 +284,14 @@ double detected_percent(std::uint64_t count)
 
 TEST_CASE("schedules that differ on one rank are an error on every rank before a byte is wrong", "[collective]")
 {
-  write_figure("mismatches_detected_percent", {"collective.mismatches_detected_percent",
-                                               detected_percent(support::sanitized ? 100 : 400), "%", "==", 100});
+  write_figure(
+      {"collective.mismatches_detected_percent", detected_percent(support::sanitized ? 100 : 400), "%", "==", 100});
 }
 
 TEST_CASE("ten thousand schedules that differ on one rank are an error on every rank before a byte is wrong",
           "[collective][.slow]")
 {
-  write_figure("mismatches_detected_percent",
-               {"collective.mismatches_detected_percent", detected_percent(10'000), "%", "==", 100});
+  write_figure({"collective.mismatches_detected_percent", detected_percent(10'000), "%", "==", 100});
 }
 
 }  // namespace lost_ranks_test

@@ -27,7 +27,7 @@ using namespace chunkmem;
 
 namespace {
 
-/// The textbook's list of lru, whose front was used longest ago, and its queue of fifo, in which a use changes nothing.
+/// The textbook: lru is a list with the chunk used last at its end, fifo a queue in which a use changes nothing.
 template <class Policy, class Loads>
 std::uint32_t loads_of(const support::trace& used, std::uint32_t frames, Loads loads)
 {

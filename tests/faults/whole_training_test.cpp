@@ -27,7 +27,7 @@ constexpr std::uint64_t file_pace = support::sanitized ? 41 : 1;
 
 void write_figures(const tally& sum)
 {
-  if (support::sanitized) return;  // of fewer runs
+  if (support::sanitized) return;  // it tries fewer runs
   support::write_figures(
       "test_faults.sweeps", "build/bench/bin/test_faults.sweeps",
       {{"engine.fault_runs_identical_percent",

@@ -98,7 +98,7 @@ class layers {
 
 void write_figure(const std::string& stage, double over)
 {
-  if (support::sanitized) return;  // of fewer ranks
+  if (support::sanitized) return;  // it tries fewer ranks
   support::write_figures("test_sharding_" + stage, "build/test/bin/test_sharding",
                          {{"sharding.bytes_over_formula_" + stage, over, "", "==", 1}});
 }

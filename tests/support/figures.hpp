@@ -11,7 +11,7 @@
 
 namespace support {
 
-/// A number that a run found, and its bound.
+/// A measured number and its bound.
 struct figure {
   template <class Number>
   figure(std::string of_name, Number found, std::string in, std::string related, double bounded_by)
@@ -34,9 +34,9 @@ struct figure {
   double bound;
 };
 
-/// Writes the figures of a run to a file of the folder in the environment variable CHUNKMEM_FIGURES. Without the
-/// variable nothing happens.
-/// @param file   its name without ".json"   @param command   runs the program that makes them
+/// Writes the figures of a program to a file in the folder of the environment variable CHUNKMEM_FIGURES. Does nothing
+/// without the variable.
+/// @param file   its name without ".json"   @param command   makes the figures again
 inline void write_figures(const std::string& file, const std::string& command, const std::vector<figure>& all)
 {
   const char* const folder = std::getenv("CHUNKMEM_FIGURES");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// operator new and delete of a program, in every form. Exactly one file of a program includes this, and defines
-// `own_new` and `own_delete`.
+// Replaces operator new and delete of a program, in every form. Exactly one file of a program includes this header, and
+// defines `own_new` and `own_delete`.
 
 #include <chunkmem/core/version.hpp>
 

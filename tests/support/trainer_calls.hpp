@@ -1,28 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chunkmem/backend/stream_backend.hpp>
 #include <chunkmem/core/bytes.hpp>
 #include <chunkmem/core/ids.hpp>
 #include <chunkmem/core/tier.hpp>
 #include <chunkmem/tensor/tensor.hpp>
+#include <chunkmem/tensor/tensor_rules.hpp>
 
 #include <cstdint>
 #include <vector>
 
 namespace support {
 
-/// Who does what in a managed run.
+/// The agents of a managed run.
 struct crew {
   chunkmem::agent main = chunkmem::agent::host;  ///< runs the kernels
   chunkmem::agent side = chunkmem::agent::host;  ///< runs those on biases and running means
 };
 
-/// Where the calling thread fills tensors: on the device, where it can write there.
+/// The place where the calling thread fills tensors: on the device, if it can write there.
 template <class Backend>
 inline constexpr chunkmem::memory_location place_to_fill =
     Backend::host_addressable ? chunkmem::memory_location::device : chunkmem::memory_location::host;
 
-/// The calls that trainers make again and again: pins and leases for the crew, and kernels on it.
+/// The calls that all trainers make: pins and leases for the crew, and kernels on its agents.
 template <class Manager, class Backend>
 class trainer_calls {
  protected:

@@ -7,8 +7,8 @@
 
 namespace chunkmem::inline v0 {
 
-/// Other bits for each number, in which each bit depends on all bits of the number: for hashes, the same on every
-/// machine.
+/// A hash of 64 bits, the same on every machine. Different numbers have different hashes, and each bit of a hash
+/// depends on all bits of the number.
 ///
 ///     hash = mixed_bits((hash ^ word) + splitmix64::step);
 ///

@@ -386,8 +386,8 @@ class engine {
 
   // For checks.
 
-  /// Runs a public call of the manager. With checks: for one thread at a time, after what was noted before is thrown;
-  /// an error that leaves says where in the program of the caller it was called. Without checks it only calls.
+  /// Runs a public call of the manager. With checks: one thread at a time; mistakes noted before are thrown first; and
+  /// an error names the place of the call in the caller's program. Without checks it only calls.
   /// @param call   a literal
   template <class Work>
   [[gnu::always_inline]] decltype(auto) within(const char* call, place_type from, Work&& work)
@@ -397,7 +397,7 @@ class engine {
     else
       return within_checks(call, from, work);
   }
-  /// The holder of a gradient knows how it is to be written.
+  /// The holder of a gradient has called `beta()`.
   void beta_was_read(const access_token& held) noexcept
   {
     if constexpr (watch_type::is_on)
@@ -693,7 +693,7 @@ class engine {
   template <class Work>
   decltype(auto) within_checks(const char* call, place_type from, Work& work)
   {
-    bool is_callers_own = true;  // else it is the library's, within a call that knows the caller's place
+    bool is_callers_own = true;  // else the call is the library's, within a call that knows the caller's place
     try {
       const auto inside = watch_.part().enter(call, from);
       is_callers_own = inside.is_outermost();
@@ -710,7 +710,7 @@ class engine {
     failed.append_details(line.view());
   } catch (...) {  // no memory for a line about it
   }
-  /// Looks at the bytes before something moves, and begins the pin for them.
+  /// Checks the bytes before a chunk moves, and begins the pin for the check policy.
   template <class Take>
   access_token watched(slot_id id, Take take)
   {

@@ -30,7 +30,7 @@
 
 namespace chunkmem::inline v0 {
 
-/// A step of a trainer as one graph of the device: the manager's copies and the trainer's kernels, in their order.
+/// A step of a trainer as one device graph: the manager's copies and the trainer's kernels, in their order.
 ///
 /// `replay()` runs the step again without the trainer's code, as one launch. It is the same step at the same addresses:
 /// kernels read inputs that change (a batch, a learning rate) from device memory outside of the manager. Where the

@@ -51,7 +51,7 @@ class mpi_stages : public stage_ends<collective::mpi> {
             .call_members(detail::names_of_link(pair, names, plan.all_micro_batches()));
   }
 
-  /// A group of all stages, as for stage_step.
+  /// A communicator of all stages, as for stage_step.
   [[nodiscard]] collective::mpi& all() noexcept { return all_; }
 
  private:
@@ -61,7 +61,7 @@ class mpi_stages : public stage_ends<collective::mpi> {
     collective::detail::require_mpi("asking for the rank", MPI_Comm_rank(users, &rank));
     return static_cast<std::uint32_t>(rank);
   }
-  /// All ranks tell which schedule they have, and where they are. @return   what each stage is called
+  /// All ranks exchange their schedules and nodes. @return   the name of each stage
   [[nodiscard]] std::vector<std::string> compare(const schedule& plan, std::string_view pipeline)
   {
     constexpr std::size_t words = 10;

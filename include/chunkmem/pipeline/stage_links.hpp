@@ -136,7 +136,7 @@ class stage_links {
   std::vector<link> links_;
 };
 
-/// The ends of one stage's links, made by what the stages are: threads, processes or GPUs.
+/// The ends of one stage's links, whether stages are threads, processes or GPUs.
 ///
 ///     stage_ends<collective::local_threads> ends{stage, identity_of(plan)};
 ///     ends.add({0, 1}, down, rank_id{0});
@@ -151,10 +151,10 @@ class stage_ends {
   stage_ends(const stage_ends&) = delete;
 
   [[nodiscard]] std::uint32_t stage() const noexcept { return stage_; }
-  /// `identity_of` the schedule of all stages, which is that of this one.
+  /// `identity_of` the schedule of all stages.
   [[nodiscard]] std::uint64_t made_for() const noexcept { return made_for_; }
-  /// Makes the end of a link from these arguments. All stages add their links in ascending order: so no stages wait for
-  /// each other in a circle.
+  /// Constructs the end of a link from these arguments. All stages add their links in ascending order, so that
+  /// constructors that wait for the other end do not deadlock.
   template <class... Arguments>
   Communicator& add(stage_pair pair, Arguments&&... of_end)
   {
@@ -168,7 +168,7 @@ class stage_ends {
   {
     for (std::size_t index = 0; index < pairs_.size(); ++index) visit(pairs_[index], ends_[index]);
   }
-  /// The links, each with an agent of this backend. Call it once for a backend.
+  /// The links, each with an agent of this backend. Call it once for each backend.
   /// @throws usage_error   the backend has no more agents
   template <stream_backend Backend>
   [[nodiscard]] stage_links<Communicator> links(Backend& backend)

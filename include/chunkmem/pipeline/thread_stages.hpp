@@ -60,7 +60,7 @@ class thread_stages {
       }
     }
 
-    /// This stage's end of a group of all stages, as for stage_step.
+    /// This stage's communicator of all stages, as for stage_step.
     [[nodiscard]] collective::local_threads& all() noexcept { return all_; }
 
    private:
