@@ -238,8 +238,7 @@ class mpi_group {
     std::atomic<std::uint64_t> left_at{never};  // how many that one had done with this rank when it left
   };
   static constexpr std::uint64_t never = UINT64_MAX;
-  using notice =
-      std::array<std::uint64_t, 5>;  // cause, rank, and counts of done operations: of all, of the pair, words
+  using notice = std::array<std::uint64_t, 5>;  // cause, rank, counts of done operations: of all, of the pair, words
 
   void tell(std::uint64_t why, std::uint32_t failed_rank, std::chrono::milliseconds patience) noexcept
   {

@@ -383,11 +383,10 @@ struct memory_shortage {
   std::uint64_t requested = 0;  ///< contiguous bytes
   std::uint64_t capacity = 0;   ///< of the tier
   std::uint64_t pinned = 0;     ///< held by pins, leases, or as the only copy: cannot leave now
-  std::uint64_t needed =
-      0;                   ///< capacity that would have been enough now; the least one, unless free bytes are scattered
-  bool refused = false;    ///< the capacity has room, but the system gave no memory
-  std::uint64_t step = 0;  ///< capacity that the rehearsed step fits in; 0: no step was rehearsed
-  std::uint64_t taken = 0;  ///< allocated from the backend by others: another manager, or the caller
+  std::uint64_t needed = 0;     ///< capacity that would be enough now; the least one, unless free bytes are scattered
+  bool refused = false;         ///< the capacity has room, but the system gave no memory
+  std::uint64_t step = 0;       ///< capacity that the rehearsed step fits in; 0: no step was rehearsed
+  std::uint64_t taken = 0;      ///< allocated from the backend by others: another manager, or the caller
 };
 
 /// No room is left, even if everything that may move is moved.

@@ -30,9 +30,8 @@ struct adam_options {
   float beta2 = 0.999F;       ///< in [0, 1)
   float epsilon = 1e-8F;      ///< a normal number above 0
   float weight_decay = 0.0F;  ///< finite, 0 or above
-  bool decoupled =
-      true;  ///< the decay is subtracted from the parameter (AdamW); false: it is added to the gradient (L2)
-  float rate_factor = 1.0F;  ///< multiplies the learning rate, for groups; finite, 0 or above
+  bool decoupled = true;      ///< the decay is subtracted from the parameter (AdamW); false: added to the gradient (L2)
+  float rate_factor = 1.0F;   ///< multiplies the learning rate, for groups; finite, 0 or above
 };
 
 /// The storage of Adam's states. Types other than float32 are rounded stochastically, so that small changes are not

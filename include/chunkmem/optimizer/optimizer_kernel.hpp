@@ -284,8 +284,7 @@ struct step_progress {
   std::uint32_t reached = 0;
   std::uint32_t undropped = 0;                   ///< 1: the gradient of the last one was consumed but still has bytes
   step_decision decision = step_decision::open;  ///< taken once for each step, also over retries
-  std::uint64_t gradients =
-      0;  ///< the manager's count of gradients at the decision: with newer gradients the step decides again
+  std::uint64_t gradients = 0;  ///< count of gradients at the decision: with newer gradients the step decides again
   float factor = 1.0F;          ///< by which the gradients of this step are multiplied
   double norm = 0.0;            ///< of all gradients of this step
   std::uint64_t forgotten = 0;  ///< the manager's count of voided steps: if it changed, this step begins again

@@ -76,10 +76,9 @@ namespace detail {
 struct update_request {
   gradient_transform transform{};
   step_settings settings{};
-  std::uint64_t seed = 0;  ///< of stochastic rounding
-  float_environment::settings callers =
-      {};  ///< of the thread that took the step, for kernels with `uses_callers_environment`
-  const missed_updates* missed = nullptr;  ///< of all parameters, before this step; null where a device counts them
+  std::uint64_t seed = 0;                    ///< of stochastic rounding
+  float_environment::settings callers = {};  ///< of the stepping thread, for kernels with `uses_callers_environment`
+  const missed_updates* missed = nullptr;    ///< of all parameters, before this step; null where a device counts them
 
   /// The settings for one parameter. @param tensor   its number
   [[nodiscard]] step_settings settings_of(std::uint32_t tensor) const noexcept

@@ -102,8 +102,7 @@ struct schedule {
   std::uint32_t micro_batches = 1;  ///< of a batch
   std::uint32_t batches = 1;        ///< that the lists describe
   std::uint32_t versions = 1;       ///< of the weights that a stage keeps at once
-  std::uint32_t gradient_sets =
-      1;  ///< that a stage keeps: two let an update run while gradients of the next batch accumulate
+  std::uint32_t gradient_sets = 1;  ///< of a stage: two let an update run while gradients of the next batch accumulate
   std::uint32_t sends_in_flight = 2;  ///< of a stage
   std::vector<std::uint32_t> owners;  ///< by part: its stage
   std::vector<std::vector<operation>> stages;

@@ -63,8 +63,7 @@ struct pipeline_costs {
   std::uint32_t stages = 0;
   double to_host_bytes_per_second = std::numeric_limits<double>::infinity();    ///< of each stage
   double to_device_bytes_per_second = std::numeric_limits<double>::infinity();  ///< of each stage
-  bool updates_aside =
-      false;  ///< an update overlaps with the stage's runs, as on a CPU; else it takes the stage's time
+  bool updates_aside = false;  ///< an update overlaps with the stage's runs, as on a CPU; else it takes their time
 
   [[nodiscard]] bool operator==(const pipeline_costs&) const = default;
   [[nodiscard]] stage_link& link(std::uint32_t from, std::uint32_t to)

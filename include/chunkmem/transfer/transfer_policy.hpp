@@ -72,9 +72,8 @@ struct retention_request {
   bytes device{};  ///< for chunks and leases
   bytes host{};
   bool finds_places = true;  ///< the plan may have the frames of each chunk; false: it leaves `places` empty
-  bool delays_loads =
-      true;  ///< among plans that move the same bytes, one with later loads; false: another one, if there is one
-  bool again = false;  ///< the record, the chunks and the capacities are those of the request before
+  bool delays_loads = true;  ///< of plans that move the same bytes, one with later loads; false: another, if any
+  bool again = false;        ///< the record, the chunks and the capacities are those of the request before
 };
 
 }  // namespace transfer
