@@ -260,8 +260,7 @@ class pipedream_2bw {
                                    ///< update_slack. Above 0, a stage needs two sets of gradients.
   bool for_all_stages = false;  ///< an update needs gradients of all stages, such as a norm: stage s has its update s
                                 ///< pairs later than stage 0, so that no stage waits. Needs two sets of gradients.
-  std::uint32_t gradient_sets =
-      0;  ///< two let gradients of the next batch accumulate during an update; 0: as many as needed
+  std::uint32_t gradient_sets = 0;  ///< two let gradients of the next batch accumulate during an update; 0: the fewest
 
   /// @throws config_error   too few versions, or a delay above the slack of a stage
   [[nodiscard]] schedule orders(const pipeline_shape& shape) const
