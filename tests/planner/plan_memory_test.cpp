@@ -144,6 +144,32 @@ TEST_CASE("over ranks a plan has the bytes that a rehearsal of its own candidate
       CHECK(told(alone(tiny_plan::least_shape, share, it.what).need) == told(found.forecast.need));
 }
 
+TEST_CASE("a plan that gathers ahead has the number of its own candidate, and the bytes of a model of this number",
+          "[planner]")
+{
+  const workload::transformer_shape shape{
+      workload::transformer_style::gpt, 1, 128, 4, 4, 256, 60, 128, 16, 16, false};  // ten groups
+  auto share = tiny_plan::share_of(4_MiB, 4_MiB, 2);
+  share.rates.peer_bytes_per_second = 4e7;  // some groups are late, and the network has time for them
+  rank_settings settings = tiny_plan::settings();
+  settings.takes_norm = false;
+  settings.gather_units = 8;
+  settings.gathers_ahead = 100;
+  const memory_plan_choice found = plan_memory(shape, {}, share, settings);
+  REQUIRE(found.fits);
+  CHECK(found.plan.gathers_ahead > 0);
+  CHECK(found.plan.gathers_ahead == found.forecast.gathers_ahead);
+  settings.chunk_elements = found.plan.chunk_bytes.count() / 2;
+  settings.device_update_share = found.plan.device_update_share;
+  settings.gather_units = found.plan.gather_units;
+  settings.gathers_ahead = found.plan.gathers_ahead;
+  const memory_requirement need = rehearse_over_ranks<eviction::belady, transfer::planned, size_class_layout>(
+      shape, {}, share, settings, layer_activations::all(shape.layers, workload::training_setup{}.recomputes_layers),
+      found.forecast.capacity);
+  CHECK(need.smallest_device == found.forecast.need.smallest_device);
+  CHECK(need.smallest_host == found.forecast.need.smallest_host);
+}
+
 TEST_CASE("a device that updates faster than all others work gets the updates, one that is slow does not", "[planner]")
 {
   auto share = tiny_plan::share_of(2_MiB, 2_MiB);  // there is room for everything

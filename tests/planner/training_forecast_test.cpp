@@ -253,6 +253,13 @@ TEST_CASE("a step gathers as many groups for the next one as it may and as are l
     CHECK(found.gathers_ahead == std::min(most, 2U));
     CHECK(found.steps.back() <= plain.steps.back());
   }
+  const auto ahead_over = [&](double network) {
+    workload::rank_share share = share_of(4);
+    share.rates.peer_bytes_per_second = network;
+    return forecast_training(small, {}, share, settings).gathers_ahead;
+  };
+  CHECK(ahead_over(2e7) == 3);  // a gather takes longer than most groups compute
+  CHECK(ahead_over(1e7) == 0);  // sums take longer than the backward pass
   settings.takes_norm = true;
   CHECK(forecast_training(small, {}, share_of(4), settings).gathers_ahead == 0);
 }

@@ -261,6 +261,30 @@ TEST_CASE("units that are kept whole are gathered in the order of the forward pa
     }
 }
 
+TEST_CASE("units that are gathered ahead are as many as asked for or all, and runs between them differ by one at most",
+          "[sharding]")
+{
+  const auto check = [](std::uint32_t units, std::uint32_t ahead) {
+    CAPTURE(units, ahead);
+    std::uint32_t found = 0, first = 0, shortest = units, longest = 0;
+    for (std::uint32_t unit = 0; unit < units; ++unit) {
+      if (!sharding::is_gathered_ahead(unit, units, ahead)) continue;
+      ++found;
+      shortest = std::min(shortest, unit + 1 - first);
+      longest = std::max(longest, unit + 1 - first);
+      first = unit + 1;
+    }
+    CHECK(found == std::min(units, ahead));
+    if (ahead == 0) return;
+    CHECK(first == units);  // the last unit is one of them
+    CHECK(longest - shortest <= 1);
+  };
+  for (std::uint32_t units = 1; units <= 20; ++units)
+    for (const std::uint32_t ahead : {0U, 1U, 2U, 3U, 7U, 19U, 20U, 21U, UINT32_MAX}) check(units, ahead);
+  CHECK(sharding::is_gathered_ahead(UINT32_MAX - 1, UINT32_MAX, UINT32_MAX));
+  CHECK(!sharding::is_gathered_ahead(UINT32_MAX - 2, UINT32_MAX, 1));
+}
+
 TEST_CASE("the units that a step gathers for the next one are spread over the model", "[sharding]")
 {
   const std::vector<std::vector<std::uint32_t>> of_a_step{{0, 1, 2, 3, 4}, {0, 1, 2, 3, 4}, {0, 1, 3, 4, 2},

@@ -69,7 +69,7 @@ inline void require_plan(const workload::json_fields& fields, const memory_plan&
     return static_cast<std::uint32_t>(std::min<std::uint64_t>(fields.whole(key), most_gather_units + std::uint64_t{1}));
   };
   made.gather_units = units("gather_units");
-  made.gathers_ahead = units("gathers_ahead");
+  if (fields.has("gathers_ahead")) made.gathers_ahead = units("gathers_ahead");  // older plans gather nothing ahead
   made.gradient = fields.text("gradient");
   made.has_wide_gradients = fields.truth("has_wide_gradients");
   made.layout = fields.text("layout");
