@@ -86,6 +86,19 @@ TEST_CASE("threads find the same plans", "[configurator]")
   }
 }
 
+TEST_CASE("a plan that lacks room on the fastest places of its family is found on places of its own",
+          "[configurator][.slow]")
+{
+  support::dice dice{5};
+  cluster whole = exhaustive_search::roll_cluster(dice, 8);
+  for (cluster_node& it : whole.nodes) it.device_bytes = bytes{it.device_bytes.count() / 10};
+  const workload::transformer_shape shape = exhaustive_search::shape();
+  const plan_space space{.rows = 16, .with_tensor = false, .schedules = {schedule_kind::one_f_one_b}};
+  const found_plan best = find_plans(whole, shape, space, {.best = 1}).best.at(0);
+  CHECK(best.plan.stages == 8);  // on the places of families, five devices are the fastest
+  CHECK(find_plans(whole, shape, space, {.threads = 2, .best = 1}).best.at(0).plan == best.plan);
+}
+
 TEST_CASE("plans that are found fit, in the order of their times, and every other plan has a reason", "[configurator]")
 {
   support::dice dice{11};

@@ -80,6 +80,24 @@ TEST_CASE("a plan stays what it is while nothing drifted", "[planner]")
   CHECK_FALSE(again(planned(), {}));
 }
 
+TEST_CASE("updates are measured as those of the plan's optimizer", "[planner]")
+{
+  rank_settings settings = tiny_plan::settings();
+  settings.states = {.lists = 0};
+  const memory_plan plan = plan_memory(tiny_plan::least_shape, {}, share, settings).plan;
+  const auto replanned = [&](double host_updates) {
+    return replan(plan, {.peak_leased = {}, .host_updates_per_second = host_updates}, tiny_plan::least_shape, {}, share,
+                  settings);
+  };
+  const double of_sgd = share.rates.host_updates_per_second * 28 / 12;
+  CHECK_FALSE(replanned(of_sgd));
+  const auto made = replanned(of_sgd / 2);
+  REQUIRE(made);
+  CHECK(made->plan.assumed.rates.host_updates_per_second == Catch::Approx(of_sgd / 2));
+  CHECK(made->plan.assumed.rates.device_updates_per_second ==
+        Catch::Approx(share.rates.device_updates_per_second * 28 / 12));
+}
+
 TEST_CASE("a host at an eighth of its rate is another split, the one of the plan that is made for such a host",
           "[planner]")
 {

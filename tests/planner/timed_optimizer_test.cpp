@@ -19,24 +19,24 @@ TEST_CASE("timed_optimizer takes elements over its rates, rounded up, and counts
   planner::timed_optimizer kernel{{1e9, 4e9, 2e9, 8e9}};
   CHECK(kernel.update_takes(memory_location::host, 1'000) == work_cost{1'000, bytes{28'000}});
   CHECK(kernel.update_takes(memory_location::device, 1'001) == work_cost{251});
-  CHECK(planner::timed_optimizer{{1e9}, {.lists = 0}}.update_takes(memory_location::host, 1'000).host_memory ==
+  CHECK(planner::timed_optimizer{{1e9, 4e9}, {.lists = 0}}.update_takes(memory_location::host, 1'000).host_memory ==
         bytes{12'000});
   CHECK(kernel.measure_takes(memory_location::host, 1'001) == work_cost{501, bytes{2'002}});
   CHECK(kernel.measure_takes(memory_location::device, 800) == work_cost{100});
   CHECK(kernel.busy(memory_location::host) == 1'501);
   CHECK(kernel.busy(memory_location::device) == 351);
-  const planner::timed_optimizer other{{}, {.lists = 1, .bytes_each = 2}};
+  const planner::timed_optimizer with_momentum{{1e9, 4e9}, {.lists = 1, .bytes_each = 2}};
   const auto same = [](const list_spec& one, const list_spec& other) { return one.type == other.type; };
   CHECK(std::ranges::equal(kernel.lists(), optimizer::adam{}.lists(), same));
-  CHECK(std::ranges::equal(other.lists(), optimizer::sgd{{}, {.momentum = dtype::bfloat16}}.lists(), same));
+  CHECK(std::ranges::equal(with_momentum.lists(), optimizer::sgd{{}, {.momentum = dtype::bfloat16}}.lists(), same));
 }
 
 TEST_CASE("no rate of updates or norms is assumed: without the machine's there is no time", "[planner]")
 {
-  CHECK_THROWS_AS(planner::timed_adam{planner::update_rates{}}, usage_error);
-  CHECK_THROWS_AS(planner::timed_adam{planner::update_rates{.host_parameters_per_second = 1e9}}, usage_error);
-  CHECK_THROWS_AS(planner::timed_adam{planner::update_rates{.device_parameters_per_second = 1e9}}, usage_error);
-  planner::timed_adam kernel{{.host_parameters_per_second = 1e9, .device_parameters_per_second = 4e9}};
+  CHECK_THROWS_AS(planner::timed_optimizer{planner::update_rates{}}, usage_error);
+  CHECK_THROWS_AS(planner::timed_optimizer{planner::update_rates{.host_parameters_per_second = 1e9}}, usage_error);
+  CHECK_THROWS_AS(planner::timed_optimizer{planner::update_rates{.device_parameters_per_second = 1e9}}, usage_error);
+  planner::timed_optimizer kernel{{.host_parameters_per_second = 1e9, .device_parameters_per_second = 4e9}};
   CHECK_THROWS_AS(kernel.measure_takes(memory_location::host, 8), usage_error);
   CHECK_THROWS_AS(kernel.measure_takes(memory_location::device, 8), usage_error);
   CHECK(kernel.busy(memory_location::host) + kernel.busy(memory_location::device) == 0);

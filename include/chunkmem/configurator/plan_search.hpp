@@ -141,9 +141,9 @@ namespace detail {
 /// faster. So no plan is simulated whose bound is above the times of the best, and no slower plan is rehearsed.
 /// Every second turn is for degrees without a plan that fits: their best plan by the bound, of those that likely fit,
 /// is simulated and rehearsed immediately. So a search that is stopped has a good plan, and bounds cut off more.
-/// Plans have the places of their family. The best ones of six to eight groups of ranks then have their own places
-/// improved. The seconds on the places of the family decide which plans are the best: so these do not depend on the
-/// order in which threads come back.
+/// Plans have the places of their family. Those of six to eight groups of ranks that may be among the best then get
+/// places of their own. A plan counts as no faster than it was simulated on the places of its family: so the best plans
+/// do not depend on the order in which threads come back.
 class plan_search {
  public:
   plan_search(const cluster& whole, const trained_model& model, const plan_space& space,
@@ -195,7 +195,7 @@ class plan_search {
   };
   /// A plan that fits.
   struct kept_plan {
-    double seconds = 0;  // on the places of its family
+    double seconds = 0;  // no less than simulated on the places of its family
     found_plan found;
   };
   struct device_choice {
@@ -339,7 +339,7 @@ class plan_search {
     for (const kept_plan& it : kept_) seconds = std::min(seconds, it.found.time.step);
     return seconds;
   }
-  /// Seconds on the places of a family.
+  /// As kept_plan has them.
   [[nodiscard]] double slowest_of_best() const
   {
     return kept_.size() < effort_.best ? std::numeric_limits<double>::infinity() : kept_.back().seconds;
@@ -434,7 +434,13 @@ class plan_search {
     parallel_plan plan = of.plans[it.plan];
     std::call_once(of.is_placed, [&] { of.places = places_of_family(of); });
     plan.devices = of.places.front();
-    if (of.places.size() == 1 && is_refused(of, plan, it.seconds)) return false;
+    if (of.places.size() == 1) {
+      const std::scoped_lock lock{mutex_};
+      if (const memory_proof* const refusal = refusal_of(of, plan)) {
+        reject(refusal->why_class, it.seconds, plan, refusal->why_not);
+        return false;
+      }
+    }
     const std::vector<least_memory> memory = least_memory_of(plan, parts_of(model_, plan), model_.trainer);
     const auto seconds_on = [&](const parallel_plan& placed) { return seconds_of(placed, memory); };
     double shortest = std::numeric_limits<double>::infinity();
@@ -501,44 +507,52 @@ class plan_search {
     (void)improve_places(plan, simulations_of_small, [&](const parallel_plan& it) { return seconds_of(it, memory); });
   }
 
-  /// Whether a plan with the same activations on the same devices was refused: then this one is refused too.
-  [[nodiscard]] bool is_refused(const family& of, const parallel_plan& plan, double seconds)
+  /// The refusal of a plan with the same activations on the same devices, which this plan shares. @pre locked
+  /// @return   null where there is none
+  [[nodiscard]] static const memory_proof* refusal_of(const family& of, const parallel_plan& plan)
   {
-    const std::scoped_lock lock{mutex_};
     const auto same = std::ranges::find_if(of.refused, [&](const auto& it) {
       const parallel_plan& other = it.first;
       return std::tie(other.schedule, other.parts, other.recomputes, other.cuts, other.devices) ==
              std::tie(plan.schedule, plan.parts, plan.recomputes, plan.cuts, plan.devices);
     });
-    if (same == of.refused.end()) return false;
-    reject(same->second.why_class, seconds, plan, same->second.why_not);
-    return true;
+    return same == of.refused.end() ? nullptr : &same->second;
   }
 
   void prove(const open_plan& it)
   {
     family& of = families_[it.family];
-    const parallel_plan plan = of.plans[it.plan];
-    if (is_refused(of, plan, it.seconds)) return;
-    const planned_work work = work_for(with_few_micro_batches(plan, model_));
-    found_plan fresh{.plan = plan,
-                     .time = {},
-                     .bound = of.choice->bound.of(plan, parts_of(model_, plan)),
-                     .memory = refuse_by_leases(whole_, work, effort_.beside)};
-    const bool needs_rehearsal = fresh.memory.fits;
-    if (!needs_rehearsal && !may_find_room(plan)) {
-      const std::scoped_lock lock{mutex_};
-      of.refused.emplace_back(plan, fresh.memory);
-    }
-    if (needs_rehearsal) rehearse(fresh, work);
-    if (!fresh.memory.fits && !it.is_for_room && find_room(it, work)) return;
-    const double seconds = std::max(it.seconds, fresh.time.step);
-    if (fresh.memory.fits && is_small(plan, of.places) && !it.is_for_room && is_among_best(seconds)) improve(fresh);
+    found_plan fresh = proven(of, of.plans[it.plan]);
+    const bool may_improve = is_small(fresh.plan, of.places) && (fresh.memory.fits || has_unequal_rooms(fresh.plan));
+    if (may_improve && !it.is_for_room && is_among_best(it.seconds)) improve(of, fresh);
+    if (!fresh.memory.fits && !it.is_for_room && find_room(it)) return;
     const std::scoped_lock lock{mutex_};
-    found_.rehearsed += needs_rehearsal ? 1 : 0;
-    if (!fresh.memory.fits) return reject(fresh.memory.why_class, it.seconds, plan, fresh.memory.why_not);
+    if (!fresh.memory.fits) return reject(fresh.memory.why_class, it.seconds, fresh.plan, fresh.memory.why_not);
     degree_of(it).is_proven = true;
-    keep({seconds, std::move(fresh)});
+    keep({std::max(it.seconds, fresh.time.step), std::move(fresh)});
+  }
+  /// A plan on its devices with its bytes, and with its seconds if it fits.
+  [[nodiscard]] found_plan proven(family& of, const parallel_plan& plan)
+  {
+    found_plan fresh{
+        .plan = plan, .time = {}, .bound = of.choice->bound.of(plan, parts_of(model_, plan)), .memory = {}};
+    {
+      const std::scoped_lock lock{mutex_};
+      if (const memory_proof* const refusal = refusal_of(of, plan)) {
+        fresh.memory = *refusal;
+        return fresh;
+      }
+    }
+    const planned_work work = work_for(with_few_micro_batches(plan, model_));
+    fresh.memory = refuse_by_leases(whole_, work, effort_.beside);
+    const bool needs_rehearsal = fresh.memory.fits;
+    if (needs_rehearsal) rehearse(fresh, work);
+    const std::scoped_lock lock{mutex_};
+    if (needs_rehearsal)
+      ++found_.rehearsed;
+    else
+      of.refused.emplace_back(plan, fresh.memory);
+    return fresh;
   }
   [[nodiscard]] planned_work work_for(const parallel_plan& plan) const
   {
@@ -561,21 +575,33 @@ class plan_search {
     const std::scoped_lock lock{mutex_};
     return seconds <= slowest_of_best();
   }
-  /// Gives a plan places of its own, if it is faster there and fits. A search that is stopped leaves it where it is.
-  void improve(found_plan& it)
+  /// Gives a plan places of its own, if it fits only there or is faster there. A search that is stopped leaves a plan
+  /// that fits where it is.
+  void improve(family& of, found_plan& it)
   {
     try {
-      found_plan other = it;
-      exchange(other.plan);
-      if (other.plan.devices == it.plan.devices) return;
-      const planned_work work = work_for(with_few_micro_batches(other.plan, model_));
-      if (!refuse_by_leases(whole_, work, effort_.beside).fits) return;
-      rehearse(other, work);
-      if (other.memory.fits && other.time.step < it.time.step) it = std::move(other);
+      parallel_plan placed = it.plan;
+      exchange(placed);
+      if (placed.devices == it.plan.devices) return;
+      found_plan other = proven(of, placed);
+      if (other.memory.fits && (!it.memory.fits || other.time.step < it.time.step)) it = std::move(other);
     } catch (const pipeline::interrupted&) {
+      if (!it.memory.fits) throw;  // its own places may have room
       const std::scoped_lock lock{mutex_};
       are_all_improved_ = false;
     }
+  }
+  /// Whether ranks of the plan have unequal bytes: their places then decide whether it fits.
+  [[nodiscard]] bool has_unequal_rooms(const parallel_plan& plan) const
+  {
+    const std::vector<std::uint32_t> node_of = whole_.nodes_of_ranks();
+    std::vector<std::uint64_t> ranks(whole_.nodes.size(), 0);
+    for (const std::uint32_t device : plan.devices) ++ranks[node_of[device]];
+    const auto room = [&](std::uint32_t device) {
+      const cluster_node& it = whole_.nodes[node_of[device]];
+      return std::pair{it.device_bytes, it.host_bytes.count() / ranks[node_of[device]]};
+    };
+    return std::ranges::adjacent_find(plan.devices, std::not_equal_to{}, room) != plan.devices.end();
   }
 
   /// Whether a device of the plan has no room for all its chunks and leases. @param proof   one that fits
@@ -596,12 +622,12 @@ class plan_search {
   }
   /// Puts a plan back with the fastest places whose devices have the bytes that its stages need: a stage may need a
   /// larger node. @return   whether there are such places
-  [[nodiscard]] bool find_room(const open_plan& it, const planned_work& work)
+  [[nodiscard]] bool find_room(const open_plan& it)
   {
     parallel_plan plan = plan_of(it);
     const std::vector<std::uint32_t> there = families_[it.family].choice->devices;
     if (!may_find_room(plan)) return false;
-    const memory_proof needs = prove_memory(whole_, work, effort_.beside);
+    const memory_proof needs = prove_memory(whole_, work_for(with_few_micro_batches(plan, model_)), effort_.beside);
     const std::vector<least_memory> memory = least_memory_of(plan, parts_of(model_, plan), model_.trainer);
     rank_placement order = identity_placement(plan.stages * plan.replicas);
     std::vector<std::uint32_t> best;
@@ -695,7 +721,7 @@ class plan_search {
   std::uint64_t turns_ = 0;
   bool are_all_added_ = true;
   bool are_all_improved_ = true;  // of the plans that are kept
-  std::vector<kept_plan> kept_;   // the fastest on the places of their families first
+  std::vector<kept_plan> kept_;   // by their seconds
   plan_search_result found_;
   std::map<std::string, rejected_plans> rejected_;
   double told_ = 0;
@@ -714,7 +740,8 @@ class plan_search {
 ///
 /// The best plans of a whole search do not depend on the number of threads, nor on their speed. Counts of rejected
 /// plans may: several threads evaluate some plans that a single one skips. On six to eight groups of ranks, plans are
-/// compared on the places of their family, and the best ones then get places of their own.
+/// compared on the places of their family. The best ones, and those that do not fit there, then get places of their
+/// own.
 ///
 ///     plan_search_result found = find_plans(whole, shape, {.rows = 512}, {.threads = 2});
 ///     if (found.best.empty()) std::cerr << found.rejected.front().example << '\n';

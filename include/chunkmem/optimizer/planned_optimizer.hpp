@@ -22,7 +22,7 @@ struct listed_states {
   std::uint32_t lists = 2;       ///< beside masters: 2 of Adam, 1 of SGD with momentum, 0 of SGD
   std::uint32_t bytes_each = 4;  ///< of a number in such a list: 2 or 4
 
-  /// The lists that an optimizer has beside its masters, at most.
+  /// The most lists of an optimizer, without its masters.
   static constexpr std::uint32_t most_lists = max_lists - 1;
 
   /// @throws config_error   no optimizer has such lists
@@ -32,7 +32,7 @@ struct listed_states {
       throw config_error{
           "an optimizer whose lists of states no optimizer has (give bytes_each 2 or 4, and lists up to 3)"};
   }
-  /// Of a master and the lists, for each parameter.
+  /// The bytes of a master and the lists for each parameter.
   [[nodiscard]] constexpr std::uint32_t bytes() const noexcept { return 4 + lists * bytes_each; }
   /// An update reads a gradient and a master, writes the master and a weight (12 bytes together), and reads and writes
   /// each list.
@@ -47,8 +47,8 @@ struct listed_states {
   [[nodiscard]] constexpr bool operator==(const listed_states&) const noexcept = default;
 };
 
-/// An optimizer without its arithmetic, for rehearsals and simulations: it has the lists, and an update leaves all as
-/// it is.
+/// An optimizer without its arithmetic, for rehearsals and simulations: it has the lists, and an update changes
+/// nothing.
 ///
 ///     planned_optimizer sgd{{.lists = 1, .bytes_each = 2}};
 ///     m.use(sgd);

@@ -29,7 +29,7 @@ struct measured_training {
   double flops_per_second = 0;  ///< achieved by the device: FLOP of a step over the time that it computes
   double to_device_bytes_per_second = 0;
   double to_host_bytes_per_second = 0;
-  double host_updates_per_second = 0;  ///< parameters
+  double host_updates_per_second = 0;  ///< parameters, by the optimizer of the plan
   double device_updates_per_second = 0;
 };
 
@@ -142,6 +142,8 @@ template <eviction_policy Eviction = eviction::belady, transfer_policy Transfer 
   const bytes modelled = plan.assumed.modelled_peak_leased;
   workload::rank_share now = share;
   now.rates = detail::measured_rates(plan.assumed, measured, settings.reached_share);
+  now.rates.host_updates_per_second *= settings.states.update_over_adam();  // a share has the rates of Adam
+  now.rates.device_updates_per_second *= settings.states.update_over_adam();
   const bytes more = peak_leased > modelled ? std::min(peak_leased - modelled, now.device_bytes) : bytes{};
   const bytes less = modelled > peak_leased ? modelled - peak_leased : bytes{};
   now.device_bytes = now.device_bytes + less - more;

@@ -358,6 +358,9 @@ template <class Trials>
     return made;
   }
   const training_forecast& it = made.forecast;
+  workload::machine_rates assumed = rates;
+  assumed.host_updates_per_second /= settings.states.update_over_adam();
+  assumed.device_updates_per_second /= settings.states.update_over_adam();
   const bytes peak_leased = it.need.rehearsed ? it.need.largest_leases : most_leased(it.record, tier::device);
   made.plan = {.fingerprint = fingerprint,
                .chunk_bytes = bytes{2} * best.what.chunk_elements,
@@ -372,7 +375,7 @@ template <class Trials>
                .at_peak = it.timeline.at_peak,
                .host_peak = std::min(it.counts.peak[tier::host], it.capacity[tier::host]),
                .step_nanoseconds = it.step.nanoseconds,
-               .assumed = {peak_leased, peak_leased, rates.device_flops_per_second * settings.reached_share, rates}};
+               .assumed = {peak_leased, peak_leased, rates.device_flops_per_second * settings.reached_share, assumed}};
   return made;
 }
 

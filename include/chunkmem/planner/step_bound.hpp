@@ -36,7 +36,7 @@ struct step_needs {
   double parameters = 0;        ///< of the rank; each has a 16-bit weight and its states
   double state_bytes = 12;      ///< of a parameter: a master and the lists of the optimizer
   double update_bytes = 28;     ///< that an update of a parameter reads and writes
-  double unread = 0;            ///< of these, the parameters whose weights no backward pass reads: embedding tables
+  double unread = 0;            ///< parameters of the rank whose weights no backward pass reads: embedding tables
   double forward_seconds = 0;   ///< of compute
   double backward_seconds = 0;  ///< of compute, with recomputed layers
   double gather_seconds = 0;    ///< of all weights once; sums of gradients take as long
@@ -102,6 +102,7 @@ struct step_bound {
 namespace detail {
 
 inline constexpr double weight_bytes = 2;  // of a parameter, and of its gradient
+
 /// The least work of a resource in a step [s]. The turn is the moment between the two passes.
 struct resource_work {
   double whole = 0;     ///< from step to step
