@@ -189,11 +189,14 @@ def width_violations(root):
 
 
 def catch_violations(root):
-    """Tests name Catch::Approx in full: version 2 of Catch2 also has it in the global namespace, version 3 has not."""
+    """Tests name Catch::Approx in full and match texts by ContainsSubstring. Version 2 of Catch2 also has Approx in the
+    global namespace and Contains for texts, version 3 has neither."""
     for path in tree.cpp_files_of(root):
         for number, line in enumerate((root / path).read_text(encoding="utf-8").splitlines(), 1):
             if re.search(r"(?<![\w:])Approx\(", line):
                 yield f"catch: {path}:{number} names Approx, write Catch::Approx"
+            if re.search(r'\bContains\(\s*"', line):
+                yield f"catch: {path}:{number} has Contains with a text, write ContainsSubstring"
 
 
 def tag_violations(root):

@@ -182,6 +182,12 @@ class Sources(TinyTree):
         self.source("tests/core/a_test.cpp", "CHECK(x == Approx(1));")
         self.expect("catch: tests/core/a_test.cpp:2 names Approx")
 
+    def test_texts_are_matched_by_contains_substring(self):
+        self.source("tests/core/a_test.cpp", 'CHECK_THAT(x, ContainsSubstring("a"));')
+        self.expect()
+        self.source("tests/core/a_test.cpp", 'CHECK_THAT(x, Catch::Matchers::Contains("a"));')
+        self.expect("catch: tests/core/a_test.cpp:2 has Contains with a text")
+
     def test_the_first_tag_of_a_case_is_its_folder(self):
         self.source("tests/core/a_test.cpp", 'TEST_CASE("one \\"(a)\\"", "[core]")', "TEMPLATE_TEST_CASE(",
                     '    "two, "', '    "in two lines",', '    "[core][.slow]", int)')
