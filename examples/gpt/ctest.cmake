@@ -99,7 +99,8 @@ if(TARGET chunkmem::mpi AND chunkmem_mpi_launcher AND NOT CHUNKMEM_SANITIZE)
   endif()
   set(gpt_launches ON)
   set(gpt_mpi_environment OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_plm=isolated
-      OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_btl_base_warn_component_unused=0 OMPI_MCA_rmaps_base_oversubscribe=1)
+      OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_btl_base_warn_component_unused=0
+      OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe) # of version 4, and of 5
   foreach(name IN ITEMS example.gpt_mpi example.gpt_out_of_core.mpi)
     set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT ${gpt_mpi_environment})
   endforeach()

@@ -130,7 +130,7 @@ TEST_CASE("units of parts of chunks are refused, with the next size of whole one
       memory, here, {.chunk_bytes = bytes{65'536}}, {.unit_bytes = bytes{65'537}}};
   (void)m.add<float>({4}, role::parameter);
   CHECK_THROWS_WITH(m.seal(),
-                    "chunkmem: unit_bytes is 65537 B, which is no multiple of chunk_bytes, 65536 B (take 131072, or 0 "
+                    "chunkmem: unit_bytes is 65537 B, which is no multiple of chunk_bytes, 65536 B (use 131072, or 0 "
                     "for units of a chunk)");
 }
 

@@ -124,7 +124,7 @@ TEST_CASE("a chunk that ranks cannot divide into blocks is refused, with the nex
   CHECK_THROWS_WITH(
       plan.seal(bytes{100'000}, 3),
       "chunkmem: chunk_bytes, or unit_bytes where it is given, is 100000 B, which 3 ranks cannot divide into blocks of "
-      "4096 elements (take 147456)");
+      "4096 elements (use 147456)");
   CHECK_THROWS_AS(plan.seal(bytes{0}, 3), config_error);
   plan.seal(bytes{147'456}, 3);
   CHECK(plan.units().size() == 1);

@@ -12,7 +12,6 @@
 #include <chunkmem/io/file_folder.hpp>
 
 #include <algorithm>
-#include <any>
 #include <array>
 #include <cerrno>
 #include <cstddef>
@@ -494,11 +493,9 @@ class older_check {
 template <class Manager>
 [[nodiscard]] older_check& older_check_of(Manager& m)
 {
-  using shared = std::shared_ptr<older_check>;  // `any` needs a copyable type
-  std::any& kept = m.content().kept_by_saver();
-  if (const shared* const known = std::any_cast<shared>(&kept); known != nullptr && (*known)->is_owner())
-    return **known;
-  return *kept.emplace<shared>(std::make_shared<older_check>());
+  auto& kept = m.content().kept_by_saver();
+  older_check* const known = kept.template get<older_check>();
+  return known != nullptr && known->is_owner() ? *known : kept.template emplace<older_check>();
 }
 
 }  // namespace detail

@@ -18,7 +18,6 @@
 #include <chunkmem/tensor/tensor.hpp>
 
 #include <algorithm>
-#include <any>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -149,6 +148,49 @@ try {
   throw;
 }
 
+/// At most one object, of a type that its owner does not know. A std::any for types that cannot be copied, without the
+/// header that every user of a manager would preprocess.
+///
+///     older_check* const known = kept.get<older_check>();
+///     older_check& check = known != nullptr ? *known : kept.emplace<older_check>();
+class kept_object {
+ public:
+  kept_object() = default;
+  kept_object(const kept_object&) = delete;
+  ~kept_object() { reset(); }
+
+  /// The object, if it has this type; else null.
+  template <class Object>
+  [[nodiscard]] Object* get() const noexcept
+  {
+    return destroy_ == &destroy<Object> ? static_cast<Object*>(object_) : nullptr;
+  }
+  /// Destroys the object, and makes one of this type. @throws   as its default constructor: there is no object then
+  template <class Object>
+  Object& emplace()
+  {
+    reset();
+    auto* const made = new Object{};
+    object_ = made;
+    destroy_ = &destroy<Object>;
+    return *made;
+  }
+
+ private:
+  template <class Object>
+  static void destroy(void* object) noexcept
+  {
+    delete static_cast<Object*>(object);
+  }
+  void reset() noexcept
+  {
+    if (destroy_ != nullptr) std::exchange(destroy_, nullptr)(object_);
+  }
+
+  void* object_ = nullptr;
+  void (*destroy_)(void*) noexcept = nullptr;
+};
+
 /// The interface of a manager for saves and loads: `m.content()`.
 ///
 /// A save visits the `states()`, and may read bytes in place while `changes()` notifies it of writes. A load calls
@@ -201,7 +243,7 @@ class content_session {
   [[nodiscard]] std::uint64_t run() const noexcept { return run_; }
   void belongs_to(std::uint64_t run) noexcept { run_ = run; }
   /// An object that a save keeps for the next save. It ends with the manager.
-  [[nodiscard]] std::any& kept_by_saver() noexcept { return kept_by_saver_; }
+  [[nodiscard]] kept_object& kept_by_saver() noexcept { return kept_by_saver_; }
 
   // Loads.
 
@@ -254,7 +296,7 @@ class content_session {
   gradient_store<Engine, Builder>* gradients_;
   const registered_states* states_;
   std::uint64_t run_ = 0;
-  std::any kept_by_saver_;
+  kept_object kept_by_saver_;
   sequence<std::uint8_t> stays_;  // by slot: the running load does not write it
 };
 

@@ -478,7 +478,7 @@ checkpoint::loaded_generation load_stages(Ranks& stages, Manager& m, const Folde
                                           const checkpoint::load_options& options = {},
                                           Executor& workers = on_this_thread)
 {
-  collective::agree_on(stages, options.newest, "stages were given other values of newest (give all of them the same)");
+  collective::agree_on(stages, options.newest, "stages have different values of newest (give all of them the same)");
   collective::agree_on(
       stages, options.allow_fresh_start ? 1 : 0,
       "some stages allow a fresh start, and others do not (give all of them the same allow_fresh_start)");
