@@ -62,7 +62,8 @@ class network {
   }
 
   /// Four of each block: after the two norms, after attention and after GELU. In the backward pass a norm and GELU read
-  /// their own inputs, and softmax its output. The head's input is not among them, since its weight is the embedding
+  /// their own inputs, and softmax its output. The fused attention of PyTorch 2 may also read its own output, so that
+  /// sampling the input after it frees nothing. The head's input is not among them, since its weight is the embedding
   /// too.
   [[nodiscard]] std::vector<lone_input> lone_inputs() const
   {
