@@ -395,7 +395,7 @@ class session : public any_session<Training> {
     return found;
   }
 
-  /// Inputs of which some rows are kept. Null: all rows are kept.
+  /// The inputs with sampled rows. Null: all rows are kept.
   [[nodiscard]] auto* sampled_inputs() noexcept
     requires samples
   {

@@ -123,7 +123,7 @@ class trainer {
   /// A hash of all parameters, byte by byte in the order they were declared.
   [[nodiscard]] std::uint64_t parameter_hash() const { return hash_of_parameters(m_, net_.handles()); }
 
-  /// Inputs of which some rows are kept; null where gradients are exact.
+  /// The inputs with sampled rows; null where gradients are exact.
   [[nodiscard]] projection_samples<Manager>* samples() noexcept { return samples_ ? &*samples_ : nullptr; }
   [[nodiscard]] const trainer_settings& settings() const noexcept { return settings_; }
   /// For steps of a caller that take the place of `finish`.

@@ -8,7 +8,7 @@
 
 namespace libtorch_gpt {
 
-/// A part of a model of which autograd keeps only the input: it is recomputed in the backward pass.
+/// A recomputed part of a model: autograd keeps only its input, and the backward pass computes the part again.
 ///
 /// The gradients of the part's parameters come from a backward pass inside the outer one, through the same hooks.
 /// Source: Chen et al. 2016, arXiv 1604.06174. @pre nothing in the part is random

@@ -30,7 +30,7 @@ struct row_keeper {
   virtual ~row_keeper() = default;
 };
 
-/// A linear layer of which autograd saves only the weight, and a row_keeper some rows of the input.
+/// A linear layer with sampled rows: autograd saves only the weight, and a row_keeper saves some rows of the input.
 ///
 ///     at::Tensor y = sampled_linear::run(x, weight, bias, &keeper);   // in place of at::linear(x, weight, bias)
 ///

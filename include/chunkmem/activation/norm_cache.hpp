@@ -284,7 +284,7 @@ class norm_cache {
       noted_[begin + at] = norms[at] == 0 ? 0 : noted_[begin + at] | norms[at];
   }
   /// An input with norms on their way: `take(input, is_wanted)` waits for them, and gives wanted ones to `arrived`.
-  /// `commit` or `forget` calls it once, whichever comes first.
+  /// The first call of `commit` or `forget` calls `take` once.
   struct sender {
     void* input;
     void (*take)(void* input, bool is_wanted);

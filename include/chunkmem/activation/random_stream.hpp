@@ -17,7 +17,7 @@ namespace chunkmem::inline v0 {
 
 namespace activation {
 
-/// What the random numbers of a network depend on, besides its seed, the step, the block and the micro-batch.
+/// The inputs of a network's random numbers, besides its seed, the step, the block and the micro-batch.
 enum class random_rule : std::uint64_t {
   /// On nothing: networks with one seed draw the same numbers. For files that were saved before there were names.
   by_seed = 1,

@@ -46,7 +46,7 @@ concept cache_mover = requires(Mover mover, frame_id first, std::uint32_t count,
   mover.leased(where, size, size);           // tier, first byte, bytes
 };
 
-/// Decides which chunk lies in which frames of which tier. Works without the bytes of the chunks.
+/// Assigns chunks to frames of the device and of the host. The cache does not touch the bytes of the chunks.
 ///
 /// The device is a cache of chunks: an access brings its chunk there, and the eviction policy names the chunks that
 /// leave to make room. A mover carries out each decision: `copy_engine` copies, `decision_log` logs. A cache can be
