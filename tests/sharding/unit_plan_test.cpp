@@ -151,7 +151,7 @@ TEST_CASE(
         continue;
       }
       const std::uint64_t next = frame == 0 ? grain : (frame + grain - 1) / grain * grain;
-      CHECK_THROWS_WITH(seal(frame), Catch::Matchers::EndsWith("(take " + std::to_string(next) + ")"));
+      CHECK_THROWS_WITH(seal(frame), Catch::Matchers::EndsWith("(use " + std::to_string(next) + ")"));
       CHECK_NOTHROW(seal(next));
       CHECK(plan.units().size() == 1);
     }
