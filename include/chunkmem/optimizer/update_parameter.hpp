@@ -376,9 +376,12 @@ void update_parameter(const Kernel& kernel, const parameter_bytes& bytes, const 
   const detail::fused_update<Kernel> update{kernel, bytes, transform, settings, seed, callers};
   const std::uint64_t threads = workers.threads();
   if (threads <= 1 || bytes.elements < detail::update_alone) return update.run(0, bytes.elements);
+  // Memory is faster where each thread goes through a region of its own, so the parts of the regions take turns.
   const std::uint64_t part = detail::elements_of_part(bytes, threads);
-  workers.run(static_cast<unsigned>((bytes.elements + part - 1) / part), [&](unsigned which) noexcept {
-    update.run(which * part, std::min(bytes.elements, (which + std::uint64_t{1}) * part));
+  const std::uint64_t parts_of_region = (bytes.elements + part * threads - 1) / (part * threads);
+  workers.run(static_cast<unsigned>(parts_of_region * threads), [&](unsigned turn) noexcept {
+    const std::uint64_t first = (turn % threads * parts_of_region + turn / threads) * part;
+    if (first < bytes.elements) update.run(first, std::min(bytes.elements, first + part));
   });
 }
 
