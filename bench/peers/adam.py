@@ -158,10 +158,12 @@ class Contest:
         self.rows = [self.rows_of(begin, count) for begin, count in model.parts]
 
     def wake(self, part, row, name):
-        """Begins a turn of several threads: those of others have come to rest, those of this contestant are awake."""
+        """Begins a turn of several threads. Those of others have come to rest. Those of this contestant are awake, and
+        work on processors of their own: the scheduler of a virtual machine may let all begin on one, for milliseconds."""
         if self.threads > 1:
             time.sleep(0.01)
-            self.rows[(part + 1) % len(self.rows)][row][name]()
+            for other in range(1, 4):
+                self.rows[(part + other) % len(self.rows)][row][name]()
 
     def adam(self, arrays, to_nearest=False):
         return lambda: self.library.peer_adam(self.pool, ctypes.byref(arrays), self.step, to_nearest, AVX2)
