@@ -95,7 +95,7 @@ class killed_training {
   {
     const std::uint32_t ranks = 2 + static_cast<std::uint32_t>(seed * 7 % 5) % 3;
     said all = run(folder_, seed, ranks);
-    check_loaded(all, ranks, seed);
+    check_loaded(all, seed);
     for (const std::string& it : all.of("saved"))
       acknowledged_ = std::max<std::uint64_t>(acknowledged_, std::stoull(it));
     for (const std::string& it : all.of("verdict"))
@@ -114,12 +114,12 @@ class killed_training {
   }
   /// All ranks that came so far loaded one generation, none older than what any rank was told to be safe, with the
   /// right bits.
-  void check_loaded(said& all, std::uint32_t ranks, std::uint64_t seed)
+  void check_loaded(said& all, std::uint64_t seed)
   {
     const auto& loaded = all.of("loaded");
     if (loaded.empty()) {
-      if (all.of("verdict").size() == ranks) complain("seed " + std::to_string(seed) + ": no rank loaded anything");
-      return;  // killed while it loaded
+      if (seed == 0) complain("the last job loaded nothing");
+      return;  // killed while it loaded, or a rank came later than the deadline
     }
     for (const std::string& it : loaded) {
       const auto numbers = support::split(it);
