@@ -9,8 +9,20 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 namespace command_line {
+
+/// The path of a file or folder, without links, `.`, `..` and a slash at the end. Two names of one file have the same
+/// path, also before the file is made, and while another thread makes it.
+[[nodiscard]] inline std::filesystem::path place_of(const std::filesystem::path& named)
+{
+  std::error_code ignored;
+  const std::filesystem::path whole =
+      std::filesystem::weakly_canonical(std::filesystem::absolute(named, ignored), ignored);
+  if (whole.empty()) return named;
+  return whole.has_filename() ? whole : whole.parent_path();
+}
 
 /// A file that an option names. The text written to `text` replaces an older file as a whole at the end: see
 /// replaced_file, which follows no link.

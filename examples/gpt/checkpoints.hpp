@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../interruption.hpp"
+#include "../output_file.hpp"
 #include "display.hpp"
 #include "options.hpp"
 #include "problem.hpp"
@@ -67,10 +68,8 @@ inline void check_checkpoints([[maybe_unused]] const options& chosen)
 /// there, and the same command resumes it.
 [[nodiscard]] inline bool goes_on_in_place(const options& chosen)
 {
-  std::error_code ignored;
   return chosen.resume && chosen.checkpoint &&
-         std::filesystem::weakly_canonical(*chosen.resume, ignored) ==
-             std::filesystem::weakly_canonical(*chosen.checkpoint, ignored);
+         command_line::place_of(*chosen.resume) == command_line::place_of(*chosen.checkpoint);
 }
 
 /// How stages of a pipeline save and load, each in a folder of its own. A model has `stages` and `manager`, and

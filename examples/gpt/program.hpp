@@ -22,7 +22,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -197,13 +196,8 @@ inline void check_ratio_file(const options& chosen)
       {"--export-weights", chosen.export_weights},
       {"--checkpoint", chosen.checkpoint},
       {"--resume", chosen.resume}};
-  std::error_code ignored;
-  const auto place = [&](const std::filesystem::path& of) {
-    const std::filesystem::path whole = std::filesystem::weakly_canonical(of, ignored);
-    return whole.empty() ? of : whole;
-  };
   for (const auto& [option, other] : others)
-    if (other && place(*other) == place(mine))
+    if (other && command_line::place_of(*other) == command_line::place_of(mine))
       throw problem{begin + mine.string() + "' is also the file of " + option +
                     " (choose another file for one of them)"};
 }

@@ -102,6 +102,8 @@ for option in --report --trace --export-weights; do
   refused "'kept.txt' is also the file of $option" 32 2 --activations sample=auto --sample-file kept.txt "$option" ./kept.txt
 done
 cmp first.txt kept.txt || fail "a refused run replaced the ratios"
+refused "'fresh.txt' is also the file of --report" 32 2 --activations sample=auto --sample-file fresh.txt --report ./fresh.txt
+[ ! -e fresh.txt ] || fail "a refused run made the file of ratios"
 refused "sample=kept.txt' is also the file of --report" 32 2 --activations sample=kept.txt --report ./kept.txt
 cat first.txt first.txt first.txt first.txt > text.txt
 refused "'text.txt' is also the file of --text" 32 2 --activations sample=auto --sample-file text.txt --text ./text.txt
