@@ -158,12 +158,14 @@ class Contest:
         self.rows = [self.rows_of(begin, count) for begin, count in model.parts]
 
     def wake(self, part, row, name):
-        """Begins a turn of several threads. Those of others have come to rest. Those of this contestant are awake, and
-        work on processors of their own: the scheduler of a virtual machine may let all begin on one, for milliseconds."""
+        """Begins a turn of several threads. Threads of other contestants have come to rest. Those of this one are awake,
+        and on processors of their own: the scheduler of a virtual machine may let them begin on one processor, for
+        milliseconds."""
         if self.threads > 1:
             time.sleep(0.01)
-            for other in range(1, 4):
-                self.rows[(part + other) % len(self.rows)][row][name]()
+            others = [self.rows[(part + other) % len(self.rows)] for other in range(1, len(self.rows))] or self.rows
+            for turn in range(3):
+                others[turn % len(others)][row][name]()
 
     def adam(self, arrays, to_nearest=False):
         return lambda: self.library.peer_adam(self.pool, ctypes.byref(arrays), self.step, to_nearest, AVX2)
@@ -315,7 +317,8 @@ def main():
             [all_times[size, threads]] = times_of(Contest(library, peer, threads, model), chosen.rounds)
             show(size, threads, all_times[size, threads])
         del model
-    size, threads = (24, 1) if (24, 1) in all_times else next(iter(all_times))
+    size = 24 if 24 in chosen.sizes else chosen.sizes[0]
+    threads = 1  # waking several would update the numbers that were restored
     model = Model(1 << size)
     begins = [model.kept(is_wild) for is_wild in (False, True)]
     restored = times_of(Contest(library, peer, threads, model), chosen.rounds, begins)
