@@ -13,14 +13,15 @@
 
 namespace command_line {
 
-/// The path of a file or folder, without links, `.`, `..` and a slash at the end. Two names of one file have the same
-/// path, also before the file is made, and while another thread makes it.
+/// The absolute path of a file or folder, without `.`, `..`, a slash at the end, and links to what exists. So two names
+/// of one file have the same path, also before the file is made, and while another thread makes it. A link to nothing
+/// has a path of its own. Where a folder of the name cannot be read, the path is the name.
 [[nodiscard]] inline std::filesystem::path place_of(const std::filesystem::path& named)
 {
   std::error_code ignored;
   const std::filesystem::path whole =
       std::filesystem::weakly_canonical(std::filesystem::absolute(named, ignored), ignored);
-  if (whole.empty()) return named;
+  if (whole.empty()) return named.lexically_normal();
   return whole.has_filename() ? whole : whole.parent_path();
 }
 

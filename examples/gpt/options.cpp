@@ -2,6 +2,7 @@
 #include "options.hpp"
 
 #include "../command_line.hpp"
+#include "../output_file.hpp"
 #include "problem.hpp"
 #include "size_text.hpp"
 
@@ -666,7 +667,7 @@ options parse_options(int count, const char* const* arguments, program whose)
   if (!raw.metrics.empty()) out.metrics = raw.metrics;
   if (!raw.exported.empty()) out.exported = raw.exported;
   for (const auto& other : {out.trace, out.report, out.exported})
-    if (out.metrics && other && out.metrics->lexically_normal() == other->lexically_normal())
+    if (out.metrics && other && command_line::place_of(*out.metrics) == command_line::place_of(*other))
       throw problem{"--metrics '" + raw.metrics + "' is also the file of another option (choose another file)"};
   if (!raw.checkpoint.empty()) out.checkpoint = raw.checkpoint;
   if (!raw.resume.empty()) out.resume = raw.resume;

@@ -119,7 +119,7 @@ class killed_training {
     const auto& loaded = all.of("loaded");
     if (loaded.empty()) {
       if (seed == 0) complain("the last job loaded nothing");
-      return;  // killed while it loaded, or a rank came later than the deadline
+      return;  // the job was killed while it loaded, or a rank came later than the deadline
     }
     for (const std::string& it : loaded) {
       const auto numbers = support::split(it);

@@ -56,7 +56,7 @@ trains --steps 2 --resume always --checkpoint always
 grep -q 'nothing to resume in always: the training begins' said || fail 'a first run'
 trains --steps 2 --resume always --checkpoint always
 grep -q 'resumed from generation 1 ' said || fail 'a second run'
-# By two names too, before the folder is made.
+# Two names of the folder work too, also before it is made.
 trains --steps 2 --resume twice --checkpoint "$PWD/./twice/"
 grep -q 'nothing to resume in twice: the training begins' said || fail 'a first run by two names'
 

@@ -39,7 +39,7 @@ class working_folder {
 
 }  // namespace
 
-TEST_CASE("all names of a folder have one place, before it is made and behind it", "[gpt]")
+TEST_CASE("all names of a folder have one place, before it is made and after", "[gpt]")
 {
   const working_folder here;
   const fs::path place = fs::canonical(".") / "new";
