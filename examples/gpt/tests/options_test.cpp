@@ -8,6 +8,7 @@
 #include <support/catch.hpp>
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 #include <sstream>
 #include <string>
@@ -295,7 +296,8 @@ TEST_CASE("a version is asked for without other options, and metrics ask for a n
 TEST_CASE("the file of metrics is no other file of the run", "[gpt]")
 {
   for (const char* other : {"--report", "--trace", "--export"})
-    CHECK_THAT(refusal({"--metrics", "out.json", other, "./out.json"}), ContainsSubstring("--metrics 'out.json' is"));
+    for (const std::string& name : {std::string{"./out.json"}, std::filesystem::absolute("out.json").string()})
+      CHECK_THAT(refusal({"--metrics", "out.json", other, name.c_str()}), ContainsSubstring("--metrics 'out.json' is"));
   CHECK(parse({"--metrics", "lines.jsonl", "--report", "out.json"}).report == "out.json");
 }
 

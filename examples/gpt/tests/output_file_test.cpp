@@ -8,7 +8,6 @@
 #include <system_error>
 
 #include <stdlib.h>
-#include <unistd.h>
 
 namespace output_file_test {
 namespace {
