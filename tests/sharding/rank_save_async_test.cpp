@@ -70,28 +70,43 @@ void save_in_flight(const support::ranks::job& how, const support::ranks::histor
 
 constexpr std::uint32_t late_saved_at = 3;
 
-/// Saves behind a late step, and trains on. @param lets_go   rank 0 alone does
-void save_behind_late_step(const support::ranks::job& how, const support::ranks::history<float>& values,
-                           memory_folder& folder, bool detaches)
+/// What a rank does behind a save of a late step.
+enum class behind : std::uint8_t { finishes_before, steps, rank_0_detaches, waits_at_once, finishes };
+
+/// Saves behind a late step, and trains on.
+/// @param buffer   of the save
+/// @return   updates of each rank that waited in the save
+std::vector<std::size_t> save_behind_late_step(const support::ranks::job& how,
+                                               const support::ranks::history<float>& values, memory_folder& folder,
+                                               behind what, cm::bytes buffer = 100_KiB)
 {
+  std::vector<std::size_t> waited(how.ranks);
+  std::vector<std::byte> state(8'192);  // copied in the call: more than the smallest buffer
   cm::sharding::thread_ranks{how.ranks, how.ranks}.run([&](cm::sharding::thread_ranks::place& here) {
     arena memory{{.device_capacity = 64_MiB, .host_capacity = 64_MiB}};
     model_type model{memory, here.process_groups(), {.chunk_bytes = how.frame_bytes()}, {.divided = how.divided}};
     trainer it{model, cm::optimizer::adam{{}}, how, values};
     it.fill();
+    model.state("cursor", std::span{state});
     model.seal();
     model.shares().content().belongs_to(1);
     for (std::uint32_t step = 0; step < late_saved_at; ++step) it.step(step);
-    expect(model.shares().updates_pending() > 0, "nothing waits");
+    const std::size_t all = model.shares().updates_pending();
+    expect(all > 0, "nothing waits");
+    if (what == behind::finishes_before) model.finish_updates();
     auto pending = checkpoint::save_async(
-        model, folder, {.files = {.file_size = 100_KiB, .round = 50_KiB}, .buffer = 100_KiB, .lends = true});
-    expect(model.shares().updates_pending() == 0, "updates wait on");
-    if (here.rank() == 0 && detaches) pending.detach();
+        model, folder, {.files = {.file_size = 100_KiB, .round = 50_KiB}, .buffer = buffer, .lends = true});
+    waited[here.rank()] = model.shares().updates_pending();
+    expect(waited[here.rank()] == 0 || waited[here.rank()] == all, "some updates are done");
+    if (what == behind::rank_0_detaches && here.rank() == 0) pending.detach();
+    if (what == behind::waits_at_once) expect(pending.wait().number == 1, "another generation");
+    if (what == behind::finishes) model.finish_updates();
     for (std::uint32_t step = late_saved_at; step < how.steps; ++step) it.step(step);
     expect(pending.wait().number == 1, "another generation");
     it.check_all(how.steps);
     expect(it.complaint.empty(), it.complaint);
   });
+  return waited;
 }
 
 /// A small model that is saved on two ranks in the background, with something between the begin and the end.
@@ -251,20 +266,27 @@ TEST_CASE("a save in the background over one rank is there behind its wait, and 
   });
 }
 
-TEST_CASE("a save over ranks finishes late updates first, and one rank that lets go ends no training", "[sharding]")
+TEST_CASE("a save over ranks takes bytes behind late updates, and one rank that lets go ends no training", "[sharding]")
 {
-  for (const auto divided : {cm::sharding::zero_3, cm::sharding::zero_2})
+  for (const auto divided : {cm::sharding::zero_3, cm::sharding::zero_2, cm::sharding::zero_1})
     for (const std::uint32_t ranks : {1U, 2U, 3U}) {
-      INFO(ranks << " ranks");
-      const support::ranks::job how{
-          .ranks = ranks, .steps = late_saved_at + 2, .divided = divided, .when = support::ranks::updates::late};
+      const support::ranks::job how{.ranks = ranks,
+                                    .steps = late_saved_at + 2,
+                                    .divided = divided,
+                                    .clip = 1,
+                                    .when = support::ranks::updates::late};
       support::ranks::one_rank<float, cm::optimizer::adam> one{how, cm::optimizer::adam{{}}};
       memory_folder right;
-      save_behind_late_step(how, one.values, right, false);
-      memory_folder folder;
-      save_behind_late_step(how, one.values, folder, true);
-      CHECK(folder.names() == right.names());
-      for (const auto& name : right.names()) CHECK(folder.content_of(name) == right.content_of(name));
+      (void)save_behind_late_step(how, one.values, right, behind::finishes_before);
+      for (const auto what : {behind::steps, behind::rank_0_detaches, behind::waits_at_once, behind::finishes})
+        for (const cm::bytes buffer : {1_B, 100_KiB, 64_MiB}) {
+          INFO(ranks << " ranks, " << static_cast<int>(what) << ", " << buffer.count() << " B");
+          memory_folder folder;
+          const auto waited = save_behind_late_step(how, one.values, folder, what, buffer);
+          CHECK(std::ranges::none_of(waited, [](std::size_t it) { return it == 0; }) == (buffer > 1_B));
+          CHECK(folder.names() == right.names());
+          for (const auto& name : right.names()) CHECK(folder.content_of(name) == right.content_of(name));
+        }
     }
 }
 

@@ -459,6 +459,7 @@ class model_load {
   void prepare()
   {
     auto& ranks = content_.ranks();
+    content_.finish_updates_of_saves();
     collective::all_or_none(ranks, [&] {
       auto& m = content_.manager();
       expects(!m.is_iterating() && !m.rehearsing(), "a checkpoint cannot be loaded inside an iteration or a rehearsal");

@@ -68,6 +68,8 @@ struct model_item {
   bool is_written = true;  ///< by this rank; false: another rank has the same bytes and writes them
 
   [[nodiscard]] bool is_state() const noexcept { return state.data() != nullptr; }
+  /// The weight of a parameter, or its element in a list: only updates and writes change it.
+  [[nodiscard]] bool is_weight_or_list() const noexcept { return !is_state() && part == role::parameter; }
   /// Whether this is a registered number of one parameter, or a constant: a checkpoint without its name has zeros.
   [[nodiscard]] bool may_be_absent() const noexcept { return is_state() && starts_at_zero; }
   /// For a number of one parameter: the prefix of the lists whose updates it counts, "adam/".
@@ -269,6 +271,53 @@ inline void leave_out_zeros(std::vector<model_item>& items)
 
 namespace detail {
 
+/// The chunks whose bytes a late update changes. No step may begin between two calls of `has`.
+///
+///     changing_chunks changing{m};
+///     if (changing.has(weight, m.list("adam/momentum"))) promise(weight);
+template <class Manager>
+class changing_chunks {
+ public:
+  /// @param m   outlives this
+  explicit changing_chunks(Manager& m) : m_{m} {}
+
+  /// Whether the bytes of this list of a parameter lie in one of them. @complexity   O(1), O(parameters) after updates
+  [[nodiscard]] bool has(tensor_handle tensor, list_id list)
+  {
+    if (waiting_ != m_.updates_pending()) find();
+    const std::uint32_t chunk = chunk_of(tensor, list);
+    return chunk < known_.size() && known_[chunk] != 0;
+  }
+  [[nodiscard]] std::uint32_t chunk_of(tensor_handle tensor, list_id list) const
+  {
+    return m_.chunk_of_slot()[index_of(m_.content().slot_of(tensor, list))];
+  }
+
+ private:
+  void find()
+  {
+    known_.assign(known_.size(), 0);
+    m_.for_each_parameter([&](tensor_handle it, const tensor_info&) {
+      if (!m_.updates().waits(it)) return;
+      note(it, value_list);
+      m_.for_each_list([&](list_id list, const list_spec&) {
+        if (m_.is_in(it, list)) note(it, list);
+      });
+    });
+    waiting_ = m_.updates_pending();
+  }
+  void note(tensor_handle tensor, list_id list)
+  {
+    const std::uint32_t chunk = chunk_of(tensor, list);
+    if (chunk >= known_.size()) known_.resize(chunk + std::size_t{1});
+    known_[chunk] = 1;
+  }
+
+  Manager& m_;
+  std::vector<std::uint8_t> known_;  // by chunk
+  std::size_t waiting_ = 0;          // updates, when they were found
+};
+
 /// Whether late updates will be done, and make no new lists, so that a save knows all of its bytes before.
 template <class Manager>
 [[nodiscard]] bool can_save_behind_updates(Manager& m)
@@ -349,7 +398,8 @@ class manager_content {
   {
   }
 
-  void finish_updates() {}  // prepare_to_save does them, after its checks
+  void finish_updates(bool = false) {}  // prepare_to_save does them, after its checks
+  void finish_updates_of_saves() {}     // expect_unpinned does them
   /// @param lends   late updates stay late where the save can take their bytes afterwards
   /// @throws as checkpoint::prepare_to_save
   void prepare_to_save(bool lends) { checkpoint::prepare_to_save(m_, lends && detail::can_save_behind_updates(m_)); }

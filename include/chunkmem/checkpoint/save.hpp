@@ -49,12 +49,13 @@ class model_save {
   }
   model_save(const model_save&) = delete;
 
-  /// Collects the content of the save, on which ranks agree; writes nothing yet. @param lends   the bytes are taken
-  /// while the model trains: those of a manager after its late updates, in the order in which the last iteration
-  /// changed them
-  void prepare(bool lends = false)
+  /// Collects the content of the save, on which ranks agree; writes nothing yet.
+  /// @param buffer   of a save whose bytes are taken while the model trains, after late updates; a manager's are sorted
+  ///   in the order in which the last iteration changed them. 0 B: all bytes are copied
+  void prepare(bytes buffer = bytes{})
   {
-    content_.finish_updates();  // units are gathered in it, by all ranks
+    const bool lends = buffer.count() > 0;
+    content_.finish_updates(lends);  // units are gathered in it, by all ranks
     collective::all_or_none(ranks(), [&] {
       expects(options_.keep > 0 && options_.file_size.count() > 0 && (is_manager<Model> || options_.round.count() > 0),
               "a checkpoint that keeps no generation, or files or rounds without bytes");
@@ -70,6 +71,7 @@ class model_save {
     if constexpr (is_manager<Model>)
       if (lends) content_.sort_by_change();
     collective::all_or_none(ranks(), [&] { plan(empty); });
+    if constexpr (!is_manager<Model>) content_.finish_updates_unless([&] { return is_handed_over_within(buffer); });
   }
   /// Waits until the thread of the manager's last save has ended, so that the thread removes nothing more. For saves
   /// that wait for their disk.
@@ -232,6 +234,23 @@ class model_save {
       rest.divided.push_back({name, extents});
     });
     plan_ = plan_of(content_.items(), options_.file_size, std::move(rest), ranks().ranks());
+  }
+  /// Whether this rank hands everything over without a late update: its copies fit in the buffer. Where another rank
+  /// writes a share in place of this one, its updates have to be on the host: from a device, the pins of the other rank
+  /// would change the iteration of that rank alone.
+  [[nodiscard]] bool is_handed_over_within(bytes buffer)
+  {
+    for (const model_item& item : content_.items())
+      if (!item.is_written && item.is_weight_or_list() && manager().updates().waits(item.tensor) &&
+          manager().updates().place_of_states(item.tensor) == memory_location::device)
+        return false;
+    detail::changing_chunks changing{manager()};
+    std::uint64_t copied = 0;
+    for (const std::string& table : plan_.tables) copied += table.size();
+    for (const auto& file : plan_.files)
+      for (const save_plan::entry& it : file)
+        if (!it.item->is_weight_or_list() || !changing.has(it.item->tensor, it.item->list)) copied += it.size();
+    return copied <= buffer.count();
   }
   /// Removes older generations: a manager on a thread that reads them, ranks together. @return   also the failure of
   /// the last save's removal

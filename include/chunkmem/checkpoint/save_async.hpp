@@ -50,59 +50,18 @@ class borrowed_pins {
   [[nodiscard]] virtual bool has(chunk_id chunk) const noexcept = 0;
   /// Ends the pins of a chunk, once its bytes are written or copied. @pre wait_for(chunk)
   virtual void take_back(chunk_id chunk) noexcept = 0;
-  /// Does the late updates that promised bytes wait for. @throws as these: call again
+  /// Whether bytes wait for late updates.
+  [[nodiscard]] virtual bool has_promises() const noexcept = 0;
+  /// Whether `wait` may do the late updates that promised bytes wait for. Ranks do them together.
+  [[nodiscard]] virtual bool may_update() const noexcept = 0;
+  /// Does the late updates that promised bytes wait for. @pre may_update() @throws as these: call again
   virtual void finish_updates() = 0;
   /// Late updates were done: lends the promised bytes that no waiting update changes any more.
   virtual void keep_promises() noexcept = 0;
   /// Promised bytes will never be there: the save fails.
   virtual void break_promises() noexcept = 0;
-};
-
-/// The chunks whose bytes a late update changes. No step may begin between two calls of `has`.
-///
-///     changing_chunks changing{m};
-///     if (changing.has(weight, m.list("adam/momentum"))) promise(weight);
-template <class Manager>
-class changing_chunks {
- public:
-  /// @param m   outlives this
-  explicit changing_chunks(Manager& m) : m_{m} {}
-
-  /// Whether the bytes of this list of a parameter lie in one of them. @complexity   O(1), O(parameters) after updates
-  [[nodiscard]] bool has(tensor_handle tensor, list_id list)
-  {
-    if (waiting_ != m_.updates_pending()) find();
-    const std::uint32_t chunk = chunk_of(tensor, list);
-    return chunk < known_.size() && known_[chunk] != 0;
-  }
-  [[nodiscard]] std::uint32_t chunk_of(tensor_handle tensor, list_id list) const
-  {
-    return m_.chunk_of_slot()[index_of(m_.content().slot_of(tensor, list))];
-  }
-
- private:
-  void find()
-  {
-    known_.assign(known_.size(), 0);
-    m_.for_each_parameter([&](tensor_handle it, const tensor_info&) {
-      if (!m_.updates().waits(it)) return;
-      note(it, value_list);
-      m_.for_each_list([&](list_id list, const list_spec&) {
-        if (m_.is_in(it, list)) note(it, list);
-      });
-    });
-    waiting_ = m_.updates_pending();
-  }
-  void note(tensor_handle tensor, list_id list)
-  {
-    const std::uint32_t chunk = chunk_of(tensor, list);
-    if (chunk >= known_.size()) known_.resize(chunk + std::size_t{1});
-    known_[chunk] = 1;
-  }
-
-  Manager& m_;
-  std::vector<std::uint8_t> known_;  // by chunk
-  std::size_t waiting_ = 0;          // updates, when they were found
+  /// The save was given up: nothing waits for promised bytes.
+  virtual void forget_promises() noexcept = 0;
 };
 
 /// Hands a model to a queue:
@@ -118,12 +77,18 @@ class changing_chunks {
 template <class Manager>
 class lending_writer final : public borrowed_pins {
  public:
-  lending_writer(Manager& m, std::shared_ptr<save_queue> queue) : m_{m}, queue_{std::move(queue)}, changing_{m} {}
+  /// @param may_update   see borrowed_pins
+  lending_writer(Manager& m, std::shared_ptr<save_queue> queue, bool may_update)
+      : m_{m}, queue_{std::move(queue)}, changing_{m}, may_update_{may_update}
+  {
+  }
 
   void wait() override
   {
-    finish_updates();
-    expects(promised_.empty(), "a background save waits for late updates that are never done (a fault of chunkmem)");
+    if (may_update_) {
+      finish_updates();
+      expects(promised_.empty(), "a background save waits for late updates that are never done (a fault of chunkmem)");
+    }
     m_.backend().wait(agent::host, last_);
   }
   void wait_for(chunk_id chunk) override
@@ -156,7 +121,7 @@ class lending_writer final : public borrowed_pins {
 
   void with_bytes(Manager& m, const model_item& item, call_ref<void(std::span<const std::byte>)> use)
   {
-    if (item.is_state() || item.part != role::parameter) return detail::with_bytes(m, item, access::read, use);
+    if (!item.is_weight_or_list()) return detail::with_bytes(m, item, access::read, use);
     add(item);
     try {
       pin(lent_.size() - 1);
@@ -171,7 +136,7 @@ class lending_writer final : public borrowed_pins {
   /// Whether a late update changes the chunk of this item. Then `promise` follows.
   [[nodiscard]] bool comes_later(Manager&, const model_item& item)
   {
-    if (item.is_state() || item.part != role::parameter || !changing_.has(item.tensor, item.list)) return false;
+    if (!item.is_weight_or_list() || !changing_.has(item.tensor, item.list)) return false;
     add(item);
     promised_.push_back(lent_.size() - 1);
     m_.content().late_updates().read_behind(true);
@@ -179,6 +144,8 @@ class lending_writer final : public borrowed_pins {
   }
   void promise(std::uint64_t offset, std::uint64_t size) { queue_->promise(offset, size, lent_.back().number); }
 
+  [[nodiscard]] bool has_promises() const noexcept override { return !promised_.empty(); }
+  [[nodiscard]] bool may_update() const noexcept override { return may_update_; }
   void finish_updates() override
   {
     if (!promised_.empty()) m_.updates().finish_updates();
@@ -202,6 +169,11 @@ class lending_writer final : public borrowed_pins {
     if (promised_.empty()) return;
     refuse(std::make_exception_ptr(
         usage_error{"a background save waited for late updates that a load discarded (wait for the save before)"}));
+    m_.content().late_updates().read_behind(false);
+  }
+  void forget_promises() noexcept override
+  {
+    promised_.clear();
     m_.content().late_updates().read_behind(false);
   }
 
@@ -270,6 +242,7 @@ class lending_writer final : public borrowed_pins {
   std::vector<std::size_t> promised_;
   changing_chunks<Manager> changing_;
   event last_{};
+  const bool may_update_;
   bool lends_ = false;  // the bytes that are written now
 };
 
@@ -324,7 +297,9 @@ class background_write {
   /// Stops: bytes that are not written yet are not written any more.
   void cancel() noexcept
   {
-    if (threads_.is_owner()) (*queue_)->cancel();
+    if (!threads_.is_owner()) return;
+    (*queue_)->cancel();
+    if (*borrowed_ != nullptr) (*borrowed_)->forget_promises();
   }
 
   /// Runs `work()` once, on a thread of its own. An exception of `work()` is the failure of the queue.
@@ -354,11 +329,12 @@ class background_write {
   }
   /// A target for a model_writer of this manager. It reads the bytes of weights and states in their place, until they
   /// are about to change.
+  /// @param may_update   see borrowed_pins
   /// @throws usage_error   another save already does
   template <class Manager>
-  [[nodiscard]] lending_writer<Manager>& lend_from(Manager& m)
+  [[nodiscard]] lending_writer<Manager>& lend_from(Manager& m, bool may_update = true)
   {
-    auto borrowed = std::make_unique<lending_writer<Manager>>(m, *queue_);
+    auto borrowed = std::make_unique<lending_writer<Manager>>(m, *queue_, may_update);
     lending_writer<Manager>& to = *borrowed;
     *borrowed_ = std::move(borrowed);
     unwatch_ = [&m, this] {
@@ -373,10 +349,15 @@ class background_write {
         this);
     return to;
   }
-  /// Does the late updates that promised bytes wait for. @throws as these: call again
+  /// Does the late updates that promised bytes wait for. @pre the save is of a manager @throws as these: call again
   void finish_updates()
   {
     if (borrowed_.is_owner() && *borrowed_ != nullptr) (*borrowed_)->finish_updates();
+  }
+  /// Whether bytes wait for late updates.
+  [[nodiscard]] bool has_promises() const noexcept
+  {
+    return borrowed_.is_owner() && *borrowed_ != nullptr && (*borrowed_)->has_promises();
   }
   /// Waits until lent bytes have arrived, or the queue knows that they will not: no wait is for a lost device.
   void settle() noexcept { settle(chunk_id::none); }
@@ -401,11 +382,15 @@ class background_write {
   {
     if (!borrowed_.is_owner() || *borrowed_ == nullptr) return;
     is_lost ? (*borrowed_)->break_promises() : (*borrowed_)->keep_promises();
+    if (detaches_ && !has_promises()) detach();
   }
-  /// Stops reading and pinning bytes of the manager. Waits where the buffer is full.
+  /// Stops reading and pinning bytes of the manager. Waits where the buffer is full. Where promised bytes wait for
+  /// updates of all ranks, the last of these updates makes this call instead.
   void detach() noexcept
   {
     if (!borrowed_.is_owner() || *borrowed_ == nullptr) return;
+    detaches_ = has_promises() && !(*borrowed_)->may_update();
+    if (detaches_) return;
     settle();
     (*queue_)->take_back();
     unwatch_();
@@ -434,6 +419,7 @@ class background_write {
   process_owned<std::shared_ptr<save_queue>> queue_;
   process_owned<std::unique_ptr<borrowed_pins>> borrowed_;
   std::function<void()> unwatch_;
+  bool detaches_ = false;  // behind the last promise
   process_owned<std::vector<std::thread>> threads_;
 };
 
@@ -502,9 +488,11 @@ template <class Model, file_folder Folder>
 class started_model_save final : public started_save {
  public:
   started_model_save(Model& model, Folder& folder, const async_save_options& options)
-      : options_{options},
+      : model_{model},
+        options_{options},
+        buffer_{std::max(options.buffer, async_save_options::least_buffer)},
         saving_{model, folder, options.files},
-        writing_{std::max(options.buffer, async_save_options::least_buffer).count()}
+        writing_{buffer_.count()}
   {
   }
   ~started_model_save() override
@@ -516,14 +504,14 @@ class started_model_save final : public started_save {
   void start()
   {
     model_save<Model, Folder>& saving = *saving_;
-    saving.prepare(options_.lends);
+    saving.prepare(options_.lends ? buffer_ : bytes{});
     saving.begin();
     saving.make_room();
     if constexpr (!is_manager<Model>) saving.older().find();
     lending_writer<std::remove_reference_t<decltype(saving.manager())>>* lent = nullptr;
     collective::all_or_none(saving.ranks(), [&] {
       writing_.start([this] { run(); }, options_.lends ? options_.copying_threads : 0);
-      if (options_.lends) lent = &writing_.lend_from(saving.manager());
+      if (options_.lends) lent = &writing_.lend_from(saving.manager(), is_manager<Model>);
     });
     const auto nothing = [] {};
     lent != nullptr ? saving.hand_over(*lent, nothing) : saving.hand_over(writing_.queue(), nothing);
@@ -553,7 +541,7 @@ class started_model_save final : public started_save {
     writing_.expect_own_process();
     if (failed_ != nullptr) std::rethrow_exception(failed_);
     if (result_) return *result_;
-    writing_.finish_updates();  // a failed update is no failure of the save
+    finish_updates();  // a failed update is no failure of the save
     try {
       wait_for_files();
       if constexpr (!is_manager<Model>) {
@@ -592,6 +580,14 @@ class started_model_save final : public started_save {
       }
     });
   }
+  /// Does late updates that the save waits for, over ranks on all of them.
+  void finish_updates()
+  {
+    if constexpr (is_manager<Model>)
+      writing_.finish_updates();
+    else
+      (void)model_.finish_updates_unless([this] { return !writing_.has_promises(); });
+  }
   /// Ranks exchange their progress, so that no rank waits for long.
   void wait_for_files()
   {
@@ -614,7 +610,9 @@ class started_model_save final : public started_save {
     saving_->close();
   }
 
+  Model& model_;
   async_save_options options_;
+  bytes buffer_;
   std::optional<saved_generation> result_;  // of `end`
   std::exception_ptr failed_;               // what it threw
   saved_generation written_;
@@ -650,7 +648,8 @@ class pending_save {
 
   /// Stops reading and pinning bytes of the model. Late updates that the save waits for are done; where one fails, the
   /// save fails. Bytes that are not written yet are copied, and the call waits for bytes that do not fit in the buffer.
-  /// A load makes this call itself; an update does the same for its own chunks. Ranks exchange nothing.
+  /// A load makes this call itself; an update does the same for its own chunks. Ranks exchange nothing: where the save
+  /// waits for late updates of ranks, the last of these updates does all this.
   void detach() noexcept
   {
     if (save_ != nullptr) save_->writing().detach();
@@ -709,10 +708,9 @@ class pending_save {
 ///   copied into the buffer. This waits for the disk where the buffer is full. Other chunks stay lent.
 /// - Items are written in the order in which the last iteration changed them, so that the first updates find their
 ///   items written: see model_content.
-/// - Late updates of a manager stay late, except those of chunks with frozen weights or buffers, which are copied
-///   immediately. The bytes of a chunk are taken after its updates, in the next forward pass, and the files are those
-///   of a save that finishes the updates first. After the first step, whose updates make states, and over ranks, the
-///   updates are finished first.
+/// - Late updates stay late. The bytes of a chunk are taken after its updates, in the next forward pass, and the files
+///   are those of a save that finishes the updates first. After the first step, whose updates make states, the updates
+///   are finished first. Frozen weights and buffers are copied immediately.
 /// - A write of the trainer does late updates that the save waits for.
 /// - While an update runs on the host, or takes its chunk back, the disk pauses: it writes no copies, so that the
 ///   update has the host's memory bandwidth for itself. It pauses where the buffer has room for all bytes that are
@@ -733,6 +731,8 @@ class pending_save {
 /// - Each rank has a `buffer`. A rank whose buffer is full waits for its disk before its update, and the other ranks
 ///   for this rank in their next exchange. That has to take less than the deadline of their group.
 /// - Items have one order on all ranks, with `lends` too.
+/// - No rank does late updates alone. They are finished first on all ranks where the buffer of one rank has no room for
+///   all bytes that are copied in the call, and where several ranks have one share that the device updates.
 ///
 /// @throws as `save`, with io_error also where its thread cannot be started; `wait` throws later errors of the disk
 template <class Model, file_folder Folder>

@@ -211,6 +211,7 @@ class pending_updates {
   }
   /// @param reads   from now on the watcher reads bytes after their updates; false: no longer
   void read_behind(bool reads) noexcept { is_read_behind_ = reads; }
+  [[nodiscard]] bool is_read_behind() const noexcept { return is_read_behind_; }
 
   /// Updates wait, and their object lives.
   [[nodiscard]] bool is_served() const noexcept { return any() && update_ != nullptr; }

@@ -4,6 +4,7 @@
 #include <chunkmem/checkpoint/model_content.hpp>
 #include <chunkmem/collective/agreed_outcome.hpp>
 #include <chunkmem/collective/communicator.hpp>
+#include <chunkmem/core/call_ref.hpp>
 #include <chunkmem/core/error.hpp>
 #include <chunkmem/sharding/gathered_units.hpp>
 #include <chunkmem/tensor/tensor.hpp>
@@ -99,16 +100,32 @@ class rank_content {
 
   // Saves and loads. Every rank makes these calls.
 
-  /// Every save calls it first, also one that reads bytes in place: a rank that ran its updates alone, since its buffer
-  /// is full, would begin its next iteration with another record than the other ranks.
+  /// Every save calls it first. No rank does updates alone between iterations: it would begin the next iteration with
+  /// another record than the other ranks.
+  /// @param may_wait   the updates stay late where every rank can save their bytes afterwards: see updates_wait
   /// @throws as sharded_model::finish_updates, on every rank
-  void finish_updates() { model_.finish_updates(); }
+  void finish_updates(bool may_wait = false)
+  {
+    updates_wait_ = model_.finish_updates_unless(
+        [&] { return may_wait && checkpoint::detail::can_save_behind_updates(manager()); });
+  }
+  [[nodiscard]] bool updates_wait() const noexcept { return updates_wait_; }
+  /// Does updates that stayed late, unless `may_wait()` is true on every rank. @throws as finish_updates
+  void finish_updates_unless(call_ref<bool()> may_wait)
+  {
+    if (updates_wait_) updates_wait_ = model_.finish_updates_unless(may_wait);
+  }
+  /// Does the updates that a save in the background waits for. @throws as finish_updates
+  void finish_updates_of_saves()
+  {
+    (void)model_.finish_updates_unless([this] { return !manager().content().late_updates().is_read_behind(); });
+  }
   /// After finish_updates. @throws as checkpoint::prepare_to_save; comm_error   work of ranks has failed
   void prepare_to_save(bool)
   {
     model_.settle();
     model_.seal();
-    checkpoint::prepare_to_save(manager());
+    checkpoint::prepare_to_save(manager(), updates_wait_);
     model_.expect_no_gradients();
   }
   /// Checks that ranks have the same model, by names and by settings. @throws as agree_on_names and
@@ -226,6 +243,7 @@ class rank_content {
   Model& model_;
   std::vector<model_item> items_;
   std::vector<std::uint32_t> unit_of_;  // by item; none: each rank has its own
+  bool updates_wait_ = false;           // through the save
 };
 
 }  // namespace sharding

@@ -674,10 +674,21 @@ class sharded_model {
   /// object that runs them has ended on one of them; and the errors of the updates
   void finish_updates()
   {
-    if (!is_finishing_) collective::all_or_none(ranks(), [this] { m_.updates().pending().expect_served(); });
+    (void)finish_updates_unless([] { return false; });
+  }
+  /// As finish_updates. Where `may_wait()` is true on every rank, the updates wait on. @return   whether it was
+  bool finish_updates_unless(call_ref<bool()> may_wait)
+  {
+    const auto expect_served_or_wait = [&] {
+      const bool waits = may_wait();
+      if (!waits) m_.updates().pending().expect_served();
+      return waits;
+    };
+    if (!is_finishing_ && collective::agreed(ranks(), expect_served_or_wait)) return true;
     is_finishing_ = true;  // a rank whose update failed calls again, alone
     m_.updates().finish_updates();
     is_finishing_ = false;
+    return false;
   }
   /// Discards waiting updates: for loads, which give every weight another value.
   void discard_updates() noexcept
