@@ -739,6 +739,7 @@ template <class Model, file_folder Folder>
 [[nodiscard]] pending_save save_async(Model& model, Folder& folder, const async_save_options& options = {})
 {
   content_of_model<Model> content{model};
+  content.finish_updates();  // before ranks agree on anything: a rank whose update fails calls again, alone
   collective::all_or_none(
       content.ranks(), [&] { expects(options.buffer.count() > 0, "a checkpoint in the background without a buffer"); });
   return pending_save::start(model, folder, options);

@@ -231,7 +231,8 @@ class early_updates {
         seen.add(driver().measure_of(parameter));
         goes_on_ = goes_on_ && driver().is_usual(seen);
         const bool has_all = driver().has_all_lists(parameter, info);
-        if (goes_on_ && has_all && fits(info)) goes_on_ = try_update(parameter, info);
+        if (driver().is_half_done(parameter) || (goes_on_ && has_all && fits(info)))
+          goes_on_ = try_update(parameter, info);
         makes_lists_ = makes_lists_ || !has_all;
         seen_ = seen;
       }
@@ -252,6 +253,7 @@ class early_updates {
       update(parameter, info);
       return true;
     } catch (const out_of_memory&) {
+      if (driver().is_half_done(parameter)) throw;  // a failed call has updated a part of it: it has to be finished
       return false;
     }
   }

@@ -445,6 +445,14 @@ class step_driver {
   {
     return decided.decision == step_decision::update && decided.factor == rules().usual_factor();
   }
+  /// An update of this parameter failed in the middle: its bytes are of two steps, and a retry goes on from there.
+  [[nodiscard]] bool is_half_done(tensor_handle parameter) const
+  {
+    if constexpr (requires { site_.is_half_done(parameter); })
+      return site_.is_half_done(parameter);
+    else
+      return false;
+  }
   /// Updates a parameter as if the step were neither clipped nor skipped. Its gradient stays.
   /// @param save   `save(bytes)` keeps the bytes that the update overwrites; it is not called where there are no bytes
   /// @return   the gradient had the bytes of the value
@@ -453,8 +461,10 @@ class step_driver {
   {
     bool is_in_place = false;
     with_bytes(parameter, info, [&](const parameter_bytes& all, auto place) {
-      if constexpr (Site::has_bytes) save(all);
-      apply(all, info, place, rules().usual_factor(), kernel_.progress.number + 1);
+      // else a failed call has kept the bytes, and a part of them is updated since
+      if constexpr (Site::has_bytes)
+        if (!is_half_done(parameter)) save(all);
+      apply_or_mark(parameter, all, info, place, rules().usual_factor());
       owner_.updates().gradients().begin_update();
       is_in_place = all.value == all.gradient;
     });
@@ -630,7 +640,7 @@ class step_driver {
   {
     with_bytes(parameter, info, [&](const parameter_bytes& all, auto place) {
       if constexpr (!undoes) owner_.updates().gradients().begin_update();  // of several launches, a later one may fail
-      apply(all, info, place, kernel_.progress.factor, kernel_.progress.number + 1);
+      apply_or_mark(parameter, all, info, place, kernel_.progress.factor);
       owner_.updates().gradients().begin_update();
       ++kernel_.progress.reached;
       kernel_.progress.undropped = 1;
@@ -728,6 +738,18 @@ class step_driver {
                                  &decided_kernel().progress.missed};
     const auto updating = owner_.updates().updating();
     site_.update(decided_kernel(), all, request, place);
+  }
+  /// As apply, of the step that is taken now. Where it fails in the middle, no gradient may be dropped.
+  template <class Place>
+  void apply_or_mark(tensor_handle parameter, const parameter_bytes& all, const tensor_info& info, Place place,
+                     float factor)
+  {
+    try {
+      apply(all, info, place, factor, kernel_.progress.number + 1);
+    } catch (...) {
+      if (is_half_done(parameter)) owner_.updates().gradients().begin_update();
+      throw;
+    }
   }
   /// The copy of the kernel at the decision, where it was kept.
   [[nodiscard]] Kernel& decided_kernel() noexcept

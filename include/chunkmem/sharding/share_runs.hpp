@@ -89,6 +89,8 @@ class share_runs {
     }
     done = 0;
   }
+  /// An update of this share failed after its first run: its bytes are of two steps.
+  [[nodiscard]] bool is_half_done(tensor_handle share) const noexcept { return done_[index_of(share.id)] != 0; }
   /// Forgets half-done updates: a load has replaced the values of the shares.
   void forget_updates() noexcept { std::ranges::fill(done_, std::size_t{0}); }
 

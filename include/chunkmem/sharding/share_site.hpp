@@ -38,6 +38,7 @@ class share_site : public Site {
     else
       Site::update(kernel, share, request, place);
   }
+  [[nodiscard]] bool is_half_done(tensor_handle share) const noexcept { return runs_.is_half_done(share); }
   [[nodiscard]] std::size_t tensors(std::size_t) const noexcept { return runs_.tensors(); }
   template <class Driver, class Visit>
   void for_each_missing(Driver&, Visit visit) const
