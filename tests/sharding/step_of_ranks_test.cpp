@@ -23,6 +23,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace step_of_ranks_test {
@@ -297,6 +298,76 @@ TEST_CASE("so it is at every collective of late and early steps", "[sharding]")
     INFO((time == when::late ? "late" : "early"));
     (void)die_everywhere(sharding::zero_3, 3 * layers<float>::count + 1, time);
     (void)die_everywhere(sharding::zero_2, 2 * layers<float>::count + 1, time);
+  }
+}
+
+/// Fails once, at the begin of an update or a measure.
+struct failing_workers {
+  mutable int until = -1;  // calls that succeed before; negative: all
+  [[nodiscard]] unsigned threads() const
+  {
+    if (until >= 0 && until-- == 0) throw std::runtime_error{"no thread"};
+    return 1;
+  }
+  template <class Work>
+  void run(unsigned parts, Work&& work) const
+  {
+    for (unsigned part = 0; part < parts; ++part) work(part);
+  }
+};
+
+/// Three tensors share a unit, and a fourth has one of its own. @param fails   call of the workers that fails in the second step; negative: none
+/// @param spoilt   the second step is undone   @return   the weights after three steps, and whether a call failed
+std::pair<std::vector<float>, bool> three_steps(int fails, bool spoilt)
+{
+  backend::host_arena memory{{.device_capacity = bytes{2 << 20}, .host_capacity = bytes{8 << 20}}};
+  const collective::thread_group group{1};
+  collective::local_threads ranks{group, rank_id{0}};
+  sharded_model<backend::host_arena, collective::local_threads> m{memory, ranks, {.chunk_bytes = bytes{65536}}};
+  optimizer::sgd kernel{{.momentum = 0.5F}};
+  m.use(kernel);
+  const failing_workers workers;
+  optimizer::early_updates early{m, kernel, bytes{1 << 20}, workers};
+  std::vector<tensor<float>> weights;
+  for (int index = 0; index < 3; ++index) weights.push_back(m.add<float>({100}, role::parameter));
+  weights.push_back(m.add<float>({16384}, role::parameter));
+  for (const auto it : weights) std::ranges::fill(m.acquire(it, access::write).span(), 1.0F);
+  bool has_failed = false;
+  for (int step = 0; step < 3; ++step) {
+    const auto iteration = m.iteration();
+    for (const auto it : weights) {
+      auto gradient = m.gradient(m.acquire(it, access::read));
+      std::ranges::fill(gradient.span(), 0.25F);
+      m.gradient_done(std::move(gradient));
+    }
+    if (step == 1) workers.until = fails;
+    const optimizer::step_options options{.learning_rate = 0.5F, .clip = {.norm = spoilt && step == 1 ? 10.0F : 1e6F}};
+    try {
+      (void)early.step(options);
+    } catch (const std::runtime_error&) {
+      has_failed = true;
+      (void)early.step(options);
+    }
+    workers.until = -1;
+  }
+  std::vector<float> found;
+  for (const auto it : weights) {
+    const auto pin = m.acquire(it, access::read);
+    found.insert(found.end(), pin.span().begin(), pin.span().end());
+  }
+  return {found, has_failed};
+}
+
+TEST_CASE("an early update that fails in the middle of a share is undone as a whole", "[sharding]")
+{
+  for (const bool spoilt : {false, true}) {
+    const std::vector<float> right = three_steps(-1, spoilt).first;
+    int failures = 0;
+    for (auto found = three_steps(0, spoilt); found.second; found = three_steps(++failures, spoilt)) {
+      INFO("call " << failures);
+      CHECK(found.first == right);
+    }
+    CHECK(failures >= 4);  // four runs
   }
 }
 
