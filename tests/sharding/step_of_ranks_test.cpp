@@ -316,7 +316,8 @@ struct failing_workers {
   }
 };
 
-/// Three tensors share a unit, and a fourth has one of its own. @param fails   call of the workers that fails in the second step; negative: none
+/// Three tensors share a unit, and a fourth has one of its own.
+/// @param fails   call of the workers that fails in the second step; negative: none
 /// @param spoilt   the second step is undone   @return   the weights after three steps, and whether a call failed
 std::pair<std::vector<float>, bool> three_steps(int fails, bool spoilt)
 {
