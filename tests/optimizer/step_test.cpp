@@ -274,6 +274,67 @@ TEST_CASE("new gradients in the middle of an unfinished update are refused", "[o
   CHECK(it.kernel.progress.number == 1);
 }
 
+namespace {
+
+/// Takes steps whose copies fail, each one copy later than the last, until `is_enough()`.
+template <class Kernel, class IsEnough>
+void fail_until(fixture<Kernel>& it, const cm::optimizer::step_options& options, IsEnough is_enough)
+{
+  for (std::uint64_t copy = 0; !is_enough(); ++copy) {
+    it.memory.set_plan({.copy = it.memory.copies() + copy, .persistent = true});
+    CHECK_THROWS_AS(cm::optimizer::step(it.m, it.kernel, options), cm::device_error);
+  }
+  it.memory.set_plan({});
+}
+
+}  // namespace
+
+TEST_CASE("a gradient that is dropped behind the decision of a step takes no part in it", "[optimizer]")
+{
+  const cm::optimizer::step_options options{.learning_rate = 0.1F, .clip = {.norm = 0.5F}};
+  std::vector<float> found[2];
+  double norms[2] = {};
+  for (const bool fails : {false, true}) {
+    fixture<cm::optimizer::adam> it;
+    it.fill();
+    it.differentiate(0);
+    if (fails)
+      fail_until(it, options, [&] { return it.kernel.progress.decision == cm::optimizer::step_decision::update; });
+    REQUIRE(it.kernel.progress.reached == 0);
+    it.m.drop_gradient(it.weights.slice(3));
+    norms[fails ? 1 : 0] = cm::optimizer::step(it.m, it.kernel, options).norm;
+    CHECK(it.kernel.progress.missed.of(3) == 1);
+    it.differentiate(1);
+    (void)cm::optimizer::step(it.m, it.kernel, options);
+    found[fails ? 1 : 0] = it.everything();
+  }
+  CHECK(norms[0] == norms[1]);
+  CHECK(found[0] == found[1]);
+}
+
+TEST_CASE("while a step is half done, a step of another optimizer is refused", "[optimizer]")
+{
+  fixture<cm::optimizer::adam> it;
+  cm::optimizer::sgd other{{}, {.masters = false}};
+  it.m.use(other);
+  it.fill();
+  it.differentiate(0);
+  fail_until(it, {}, [&] { return it.kernel.progress.reached > 1; });
+  const std::vector<float> before = it.everything();
+  CHECK_THROWS_WITH(cm::optimizer::step(it.m, other), ContainsSubstring("a step of another optimizer is half done"));
+  cm::optimizer::late_updates late{it.m, other};
+  CHECK_THROWS_WITH(late.step(), ContainsSubstring("a step of another optimizer is half done"));
+  cm::optimizer::early_updates early{it.m, other, 8_KiB};
+  CHECK_THROWS_WITH(early.step({.clip = {.norm = 1.0F}}),
+                    ContainsSubstring("a step of another optimizer is half done"));
+  CHECK(it.everything() == before);
+  cm::optimizer::step(it.m, it.kernel);
+  CHECK(it.kernel.progress.number == 1);
+  it.differentiate(1);
+  cm::optimizer::step(it.m, other);
+  CHECK(other.progress.number == 1);
+}
+
 TEST_CASE("a step whose gradients came anew behind it is refused, unless one was merely not dropped", "[optimizer]")
 {
   fixture<cm::optimizer::sgd> it;
@@ -817,6 +878,32 @@ TEST_CASE("gradients that were made anew in the middle of a step are measured an
   it.m.drop_gradients();
   gradients(0.5F, next);
   CHECK(cm::optimizer::step(it.m, it.kernel, options).norm == 0.5);
+}
+
+TEST_CASE("a skip that is half done takes and drops no gradient, and the next call finishes it", "[optimizer]")
+{
+  half_fixture<cm::bf16> it{true};
+  const cm::optimizer::step_options options{.skip_nonfinite = true};
+  for (int step = 0; step < 3; ++step) (void)it.step(0.5F, options);
+  const std::vector<float> before = it.masters();
+  const auto scope = it.m.iteration();
+  it.differentiate(0.5F, true, std::numeric_limits<float>::infinity());
+  for (std::uint64_t copy = 0; it.kernel.progress.reached == 0; ++copy) {
+    it.memory.set_plan({.copy = it.memory.copies() + copy, .persistent = true});
+    CHECK_THROWS_AS(cm::optimizer::step(it.m, it.kernel, options), cm::device_error);
+  }
+  it.memory.set_plan({});
+  REQUIRE(it.kernel.progress.decision == cm::optimizer::step_decision::skip);
+  REQUIRE(it.kernel.progress.reached < layers);
+  const auto half_done = ContainsSubstring("while an optimizer step is half done");
+  for (const auto& weight : it.weights) {
+    CHECK_THROWS_WITH(it.m.gradient(weight), half_done);
+    CHECK_THROWS_WITH(it.m.drop_gradient(weight), half_done);
+  }
+  CHECK(cm::optimizer::step(it.m, it.kernel, options) == cm::optimizer::step_result::skipped_nonfinite);
+  CHECK(it.masters() == before);
+  CHECK(it.kernel.progress.number == 3);
+  CHECK(it.kernel.progress.missed.of(0) == 0);
 }
 
 TEST_CASE("steps in 16 bits that repeat allocate nothing and follow their record", "[optimizer]")

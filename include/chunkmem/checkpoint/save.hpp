@@ -55,7 +55,7 @@ class model_save {
   void prepare(bytes buffer = bytes{})
   {
     const bool lends = buffer.count() > 0;
-    content_.finish_updates(lends);  // units are gathered in it, by all ranks
+    content_.finish_updates_unless([&] { return can_wait_for_updates(buffer); });
     collective::all_or_none(ranks(), [&] {
       expects(options_.keep > 0 && options_.file_size.count() > 0 && (is_manager<Model> || options_.round.count() > 0),
               "a checkpoint that keeps no generation, or files or rounds without bytes");
@@ -71,7 +71,6 @@ class model_save {
     if constexpr (is_manager<Model>)
       if (lends) content_.sort_by_change();
     collective::all_or_none(ranks(), [&] { plan(empty); });
-    if constexpr (!is_manager<Model>) content_.finish_updates_unless([&] { return is_handed_over_within(buffer); });
   }
   /// Waits until the thread of the manager's last save has ended, so that the thread removes nothing more. For saves
   /// that wait for their disk.
@@ -235,19 +234,22 @@ class model_save {
     });
     plan_ = plan_of(content_.items(), options_.file_size, std::move(rest), ranks().ranks());
   }
-  /// Whether this rank hands everything over without a late update: its copies fit in the buffer. Where another rank
-  /// writes a share in place of this one, its updates have to be on the host: from a device, the pins of the other rank
-  /// would change the iteration of that rank alone.
-  [[nodiscard]] bool is_handed_over_within(bytes buffer)
+  /// Whether the bytes of this rank can be taken behind its late updates: its copies fit in the buffer, so that nothing
+  /// has to be written before an update. Where another rank writes a share in place of this one, its updates have to be
+  /// on the host: from a device, the pins of the other rank would change the iteration of that rank alone.
+  [[nodiscard]] bool can_wait_for_updates(bytes buffer)
   {
+    if (buffer.count() == 0 || !detail::can_save_behind_updates(manager())) return false;
+    content_.collect();
     for (const model_item& item : content_.items())
       if (!item.is_written && item.is_weight_or_list() && manager().updates().waits(item.tensor) &&
           manager().updates().place_of_states(item.tensor) == memory_location::device)
         return false;
+    const save_plan all = plan_of(content_.items(), options_.file_size, {});
     detail::changing_chunks changing{manager()};
     std::uint64_t copied = 0;
-    for (const std::string& table : plan_.tables) copied += table.size();
-    for (const auto& file : plan_.files)
+    for (const std::string& table : all.tables) copied += table.size();
+    for (const auto& file : all.files)
       for (const save_plan::entry& it : file)
         if (!it.item->is_weight_or_list() || !changing.has(it.item->tensor, it.item->list)) copied += it.size();
     return copied <= buffer.count();

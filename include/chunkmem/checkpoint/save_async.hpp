@@ -505,6 +505,9 @@ class started_model_save final : public started_save {
   {
     model_save<Model, Folder>& saving = *saving_;
     saving.prepare(options_.lends ? buffer_ : bytes{});
+    collective::all_or_none(saving.ranks(), [&] {
+      expects(options_.buffer.count() > 0, "a checkpoint in the background without a buffer");
+    });
     saving.begin();
     saving.make_room();
     if constexpr (!is_manager<Model>) saving.older().find();
@@ -738,10 +741,6 @@ class pending_save {
 template <class Model, file_folder Folder>
 [[nodiscard]] pending_save save_async(Model& model, Folder& folder, const async_save_options& options = {})
 {
-  content_of_model<Model> content{model};
-  content.finish_updates();  // before ranks agree on anything: a rank whose update fails calls again, alone
-  collective::all_or_none(
-      content.ranks(), [&] { expects(options.buffer.count() > 0, "a checkpoint in the background without a buffer"); });
   return pending_save::start(model, folder, options);
 }
 

@@ -561,7 +561,7 @@ class basic_manager {
     engine_.within("drop_gradient", from, [&] {
       engine_.pending().finish();
       engine_.gradients().expect_no_update("a gradient cannot be dropped");
-      engine_.gradients().forget_measure_of_all();
+      engine_.gradients().note_dropped();  // a step that has decided and updated nothing decides again
       updates_.consume_gradient(wanted);
     });
   }

@@ -435,7 +435,13 @@ class model_gradients {
     of_all_.reset();
     notes_[index_of(value_slot)] = {{}, ++touched_, 0, false};
   }
-  /// The count of opened gradients: while it stays the same, no gradient is written.
+  /// The gradient was dropped, and its parameter is left out of the next step.
+  void note_dropped() noexcept
+  {
+    ++opened_;
+    of_all_.reset();
+  }
+  /// The count of gradients that were opened or dropped: while it stays the same, a step has the same gradients.
   [[nodiscard]] std::uint64_t opened() const noexcept { return opened_; }
   /// Before an optimizer step. @throws usage_error   the running iteration has gradients of only some of its
   /// micro-batches; or the last iteration had named too few, which is reported once

@@ -273,6 +273,8 @@ class step_driver {
     owner_.updates().gradients().expect_no_load("an optimizer step");
     if (is_forgotten()) begin_anew(progress.number);
     expect_not_guessed();
+    expects(is_begun() || rehearsing() || !owner_.updates().gradients().is_updated_in_part(),
+            "an optimizer step while a step of another optimizer is half done (call that step again)");
     if (progress.decision == step_decision::open) owner_.updates().expect_gradients(from);
     std::uint32_t place = 0;
     for_each_from(0, [&](tensor_handle parameter, const tensor_info&) {
@@ -621,7 +623,7 @@ class step_driver {
   void update_all(Timing& timing)
   {
     const bool updates = kernel_.progress.decision == step_decision::update;
-    if (!updates) keep_record();
+    if (!updates) skip_all();
     std::uint32_t place = kernel_.progress.reached;
     for_each_from(place, [&](tensor_handle parameter, const tensor_info& info) {
       const bool is_due = timing.is_due(place++);
@@ -634,6 +636,13 @@ class step_driver {
       timing.passed(info.ordinal);
     });
     if (updates) timing.end(*this);
+  }
+  /// A skipped step drops its gradients one by one. Between two of them none may be added: those that are left would
+  /// decide without the others.
+  void skip_all()
+  {
+    keep_record();
+    if (!rehearsing()) owner_.updates().gradients().begin_update();
   }
   /// Updates the next parameter and releases its gradient.
   void update(tensor_handle parameter, const tensor_info& info)

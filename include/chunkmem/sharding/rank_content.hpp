@@ -100,21 +100,15 @@ class rank_content {
 
   // Saves and loads. Every rank makes these calls.
 
-  /// Every save calls it first. No rank does updates alone between iterations: it would begin the next iteration with
-  /// another record than the other ranks.
-  /// @param may_wait   the updates stay late where every rank can save their bytes afterwards: see updates_wait
+  /// Every save calls it before ranks agree on anything: a rank whose update fails calls again, alone. No rank does
+  /// updates alone between iterations: it would begin the next iteration with another record than the other ranks.
+  /// @param may_wait   where it is true on every rank, the updates wait on, and the save takes their bytes afterwards
   /// @throws as sharded_model::finish_updates, on every rank
-  void finish_updates(bool may_wait = false)
-  {
-    updates_wait_ = model_.finish_updates_unless(
-        [&] { return may_wait && checkpoint::detail::can_save_behind_updates(manager()); });
-  }
-  [[nodiscard]] bool updates_wait() const noexcept { return updates_wait_; }
-  /// Does updates that stayed late, unless `may_wait()` is true on every rank. @throws as finish_updates
   void finish_updates_unless(call_ref<bool()> may_wait)
   {
-    if (updates_wait_) updates_wait_ = model_.finish_updates_unless(may_wait);
+    updates_wait_ = model_.finish_updates_unless(may_wait);
   }
+  void finish_updates() { model_.finish_updates(); }
   /// Does the updates that a save in the background waits for. @throws as finish_updates
   void finish_updates_of_saves()
   {
