@@ -52,6 +52,35 @@ class device_steps {
   workers on_device_;
   cm::optimizer::late_updates<model_type, adam, workers> late_;
 };
+/// Late steps whose workers fail when they are told to.
+class failing_steps {
+ public:
+  failing_steps(model_type& model, adam& kernel, const job&) : m_{model}, late_{model, kernel, workers_} {}
+  cm::optimizer::step_outcome take(const cm::optimizer::step_options& options) { return late_.step(options); }
+  void finish() { m_.finish_updates(); }
+  [[nodiscard]] std::size_t waiting() const noexcept { return late_.waiting(); }
+  [[nodiscard]] static std::size_t early() noexcept { return 0; }
+
+  static inline thread_local int fails_after = -1;  ///< updates of this rank, then one fails; negative: none
+
+ private:
+  struct workers {
+    [[nodiscard]] unsigned threads() const
+    {
+      if (fails_after >= 0 && fails_after-- == 0) throw cm::device_error{"no thread for an update"};
+      return 1;
+    }
+    template <class Work>
+    void run(unsigned parts, Work&& work) const
+    {
+      for (unsigned part = 0; part < parts; ++part) work(part);
+    }
+  };
+
+  model_type& m_;
+  workers workers_;
+  cm::optimizer::late_updates<model_type, adam, const workers> late_;
+};
 template <class Steps>
 using trainer = support::ranks::one_of_many<float, model_type, adam, Steps>;
 using host_steps = support::ranks::steps_of_ranks<model_type, adam>;
@@ -174,7 +203,7 @@ void save_with_seeds(std::uint32_t seeds)
 }
 
 /// Three ranks that train late, with a save of the second step in `first`.
-template <class Between>
+template <class Steps = host_steps, class Between>
 void go_on_between(memory_folder& first, memory_folder& folder, Between between)
 {
   plan of{2};
@@ -182,7 +211,7 @@ void go_on_between(memory_folder& first, memory_folder& folder, Between between)
   of.how.of_node = 0;
   of.options.buffer = 1_MiB;
   const support::ranks::one_rank<float, adam> one{of.how, adam{{}}};
-  train<host_steps>(of, one.values, [&](auto& here, model_type& model, auto& it, auto&) {
+  train<Steps>(of, one.values, [&](auto& here, model_type& model, auto& it, auto&) {
     (void)checkpoint::save(model, first);
     it.step(of.saved_at);
     expect(model.shares().updates_pending() > 0, "nothing waits");
@@ -254,6 +283,46 @@ TEST_CASE("the last late update ends the pins of a save that was detached, so th
     (void)checkpoint::load(model, second);
     it.check_all(saved + 2);
   });
+}
+
+TEST_CASE("a rank whose late update fails in a save, its wait or a load calls again, alone", "[sharding]")
+{
+  for (int which = 0; which < 4; ++which)
+    for (int after = 0; after < 3; ++after) {
+      INFO("call " << which << ", after " << after << " updates");
+      memory_folder first, folder;
+      std::atomic<int> failures = 0;
+      go_on_between<failing_steps>(
+          first, folder, [&](auto& here, model_type& model, auto& it, std::uint32_t saved, auto save) {
+            const auto again = [&](auto call) {
+              failing_steps::fails_after = here.rank() == 1 ? after : -1;
+              for (;;) {
+                try {
+                  return call();
+                } catch (const cm::device_error&) {
+                  ++failures;
+                }
+              }
+            };
+            const auto save_and_wait = [&] { return checkpoint::save_async(model, folder).wait().number; };
+            std::optional<checkpoint::pending_save> pending;
+            if (which > 1) pending.emplace(save());
+            if (which == 0)
+              expect(again([&] { return checkpoint::save(model, folder).number; }) == 1, "another number");
+            if (which == 1) expect(again(save_and_wait) == 1, "another number");
+            if (which == 2) expect(again([&] { return pending->wait().number; }) == 1, "another number");
+            if (which == 3) {
+              (void)again([&] { return checkpoint::load(model, first).number; });
+              it.check_all(saved);
+              expect(pending->wait().number == 1, "another number");
+            }
+            (void)checkpoint::load(model, folder);
+            it.check_all(saved + 1);
+            it.step(saved + 1);
+            it.check_all(saved + 2);
+          });
+      CHECK(failures == 1);
+    }
 }
 
 TEST_CASE("a disk that fails under late updates is an error of all ranks, which train on", "[sharding]")

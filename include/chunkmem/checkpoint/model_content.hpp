@@ -400,7 +400,7 @@ class manager_content {
 
   void finish_updates() {}
   void finish_updates_unless(call_ref<bool()>) {}  // prepare_to_save does them, after its checks
-  void finish_updates_of_saves() {}     // expect_unpinned does them
+  void finish_updates_of_saves() {}                // expect_unpinned does them
   /// @param lends   late updates stay late where the save can take their bytes afterwards
   /// @throws as checkpoint::prepare_to_save
   void prepare_to_save(bool lends) { checkpoint::prepare_to_save(m_, lends && detail::can_save_behind_updates(m_)); }

@@ -78,7 +78,7 @@ template <class Manager>
 class lending_writer final : public borrowed_pins {
  public:
   /// @param may_update   see borrowed_pins
-  lending_writer(Manager& m, std::shared_ptr<save_queue> queue, bool may_update)
+  lending_writer(Manager& m, std::shared_ptr<save_queue> queue, bool may_update = true)
       : m_{m}, queue_{std::move(queue)}, changing_{m}, may_update_{may_update}
   {
   }

@@ -104,10 +104,7 @@ class rank_content {
   /// updates alone between iterations: it would begin the next iteration with another record than the other ranks.
   /// @param may_wait   where it is true on every rank, the updates wait on, and the save takes their bytes afterwards
   /// @throws as sharded_model::finish_updates, on every rank
-  void finish_updates_unless(call_ref<bool()> may_wait)
-  {
-    updates_wait_ = model_.finish_updates_unless(may_wait);
-  }
+  void finish_updates_unless(call_ref<bool()> may_wait) { updates_wait_ = model_.finish_updates_unless(may_wait); }
   void finish_updates() { model_.finish_updates(); }
   /// Does the updates that a save in the background waits for. @throws as finish_updates
   void finish_updates_of_saves()
