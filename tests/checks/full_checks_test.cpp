@@ -2,15 +2,18 @@
 #include <chunkmem/checks/full_checks.hpp>
 
 #include <conformance/check_policy.hpp>
+#include <support/adversarial.hpp>
 #include <support/catch.hpp>
 #include <support/refusal.hpp>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cmath>
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include "mistakes.hpp"
 
 namespace caller_guard_test {
@@ -369,6 +372,23 @@ struct alone {
 TEST_CASE("checks::full keeps the laws of a check policy", "[checks]")
 {
   conformance::check_policy_laws<cm::checks::full>();
+}
+
+TEST_CASE("a gradient that an adopted agent has still to write is awaited where it is done", "[checks]")
+{
+  const support::adversarial_options options{.device_capacity = cm::bytes{4096},
+                                             .host_capacity = cm::bytes{65536},
+                                             .when = support::schedule::latest,
+                                             .async_compute = true};
+  support::adversarial memory{options};
+  const cm::agent side = memory.adopt();
+  cm::manager<support::adversarial, cm::checks::full> m{memory, {.chunk_bytes = cm::bytes{1024}}};
+  const auto weight = m.add<float>({64}, cm::role::parameter);
+  for (float& value : m.acquire(weight, cm::access::write).span()) value = 1;
+  auto gradient = m.gradient(weight, side);
+  REQUIRE(gradient.beta() == 0.0F);
+  memory.launch(side, [all = gradient.span()] { std::ranges::fill(all, 2.0F); });
+  CHECK_NOTHROW(m.gradient_done(std::move(gradient)));
 }
 
 TEST_CASE("a part alone: what is written through a pin that reads is thrown by the next call", "[checks]")

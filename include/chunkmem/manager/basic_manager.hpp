@@ -508,7 +508,7 @@ class basic_manager {
       expects(last.is_of(link_.get()), "gradient_done with a pin of another manager");
       engine_.tensors().expects_of(held.slot, engine_.tensors()[held.slot].pins == 1,
                                    "gradient_done while another pin holds the gradient: release it before");
-      engine_.expect_written(engine_.tensors().value_of(held.slot), "gradient_done");
+      engine_.expect_written(held, "gradient_done");
       note_done(last, held);
       last.release();
     });

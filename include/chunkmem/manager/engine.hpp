@@ -418,6 +418,13 @@ class engine {
       watch_.expect_written(value_slot, copy_of(id), before);
     }
   }
+  /// The same where a pin of the gradient is about to end: its agent may have the writes still to do.
+  void expect_written(const access_token& held, std::string_view before)
+  {
+    if constexpr (watch_type::sees_bytes)
+      if (has_content(held)) arenas_.wait_for(held.stream);
+    expect_written(tensors_.value_of(held.slot), before);
+  }
   /// Checks all bytes without a pin. @throws usage_error   the mistakes noted so far
   void verify()
   {
