@@ -16,9 +16,11 @@ set(laws_folder "${CMAKE_INSTALL_DATADIR}/chunkmem/laws")
 set(support "${PROJECT_SOURCE_DIR}/tests/support")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/tests/conformance" DESTINATION "${laws_folder}")
 install(DIRECTORY "${support}/oracles" DESTINATION "${laws_folder}/support")
-install(FILES ${support}/adversarial.hpp ${support}/catch.hpp ${support}/hostile.hpp ${support}/main.cpp ${support}/plain_model.hpp
+install(FILES ${support}/adversarial.hpp ${support}/catch.hpp ${support}/hostile.hpp ${support}/main.cpp
+              ${support}/managed_parameters.hpp ${support}/mixed_model.hpp ${support}/mixed_reference.hpp
+              ${support}/mixed_trainer.hpp ${support}/plain_optimizer.hpp ${support}/plain_parameters.hpp
               ${support}/poisoned_memory.hpp ${support}/rank_schedule.hpp ${support}/rank_threads.hpp ${support}/refusal.hpp
-              ${support}/toy_trainer.hpp ${support}/trainer_calls.hpp
+              ${support}/trainer_calls.hpp
         DESTINATION "${laws_folder}/support")
 
 install(TARGETS chunkmem EXPORT chunkmem-targets)

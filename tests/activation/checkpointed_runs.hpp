@@ -31,7 +31,7 @@ namespace checkpointed_runs {
 namespace cm = chunkmem;
 namespace act = chunkmem::activation;
 namespace chain = support::chain;
-namespace toy = support::toy;
+namespace mixed = support::mixed;
 using namespace cm::literals;
 using arena = cm::backend::host_arena;
 
@@ -113,7 +113,7 @@ struct rig {
             memory,
             budget_of(how.planner),
             any_planner::named(how.planner),
-            {.workers = how.launched ? toy::crew{cm::agent::compute, memory.adopt()} : toy::crew{},
+            {.workers = how.launched ? support::crew{cm::agent::compute, memory.adopt()} : support::crew{},
              .micro_batches = how.micro_batches,
              .knows_times = how.knows_times}}
   {
@@ -128,9 +128,9 @@ struct rig {
 };
 
 /// Losses and parameters of a training that keeps every activation on a large device.
-[[nodiscard]] inline const toy::outcome& reference(std::uint32_t micro_batches = 1)
+[[nodiscard]] inline const mixed::outcome& reference(std::uint32_t micro_batches = 1)
 {
-  static std::map<std::uint32_t, toy::outcome> known;
+  static std::map<std::uint32_t, mixed::outcome> known;
   if (!known.contains(micro_batches))
     known[micro_batches] =
         rig<arena>{{.planner = "keep_all", .micro_batches = micro_batches},
@@ -171,7 +171,7 @@ template <class Backend, class Transfer = cm::transfer::planned, class Options>
 void run_and_compare(const setting& how, const Options& options, actions& seen)
 {
   rig<Backend, Transfer> it{how, options};
-  const toy::outcome left = it.run.train(steps);
+  const mixed::outcome left = it.run.train(steps);
   const std::string difference = reference(how.micro_batches).difference(left);
   ++all_runs.runs;
   all_runs.identical += difference.empty() ? 1 : 0;

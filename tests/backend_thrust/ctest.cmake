@@ -4,7 +4,7 @@
 if(NOT "thread" IN_LIST CHUNKMEM_SANITIZE)
   include("${PROJECT_SOURCE_DIR}/cmake/thrust.cmake")
   chunkmem_find_thrust_systems()
-  add_library(thrust_matrix OBJECT EXCLUDE_FROM_ALL "${CMAKE_CURRENT_LIST_DIR}/toy_matrix.cpp"
+  add_library(thrust_matrix OBJECT EXCLUDE_FROM_ALL "${CMAKE_CURRENT_LIST_DIR}/float_matrix.cpp"
               "${CMAKE_CURRENT_LIST_DIR}/mixed_matrix.cpp")
   chunkmem_flags(thrust_matrix)
   chunkmem_compile_as_one(thrust_matrix)

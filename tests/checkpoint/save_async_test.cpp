@@ -11,8 +11,8 @@
 #include <support/fake_device.hpp>
 #include <support/gated_folder.hpp>
 #include <support/memory_folder.hpp>
+#include <support/mixed_trainer.hpp>
 #include <support/sanitized.hpp>
-#include <support/toy_trainer.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -47,11 +47,11 @@ struct training {
 
   training() { m.content().belongs_to(1), trainer.initialise(); }
   void step(std::uint32_t now) { trainer.step(now); }
-  [[nodiscard]] std::vector<float> losses() { return trainer.collect().losses; }
+  [[nodiscard]] std::vector<float> losses() { return trainer.losses(); }
 
-  Backend memory{{.device_capacity = 48_KiB, .host_capacity = 1_MiB}};
+  Backend memory{{.device_capacity = 96_KiB, .host_capacity = 1_MiB}};
   manager_type m{memory, {.chunk_bytes = 4_KiB}, Policies{}...};
-  support::toy::toy_trainer<manager_type, Backend> trainer{m, memory};
+  support::mixed::trainer<manager_type, Backend, float> trainer{m, memory, support::mixed::usual_recipe(7)};
 };
 
 constexpr std::uint32_t saved_at = 4;
@@ -82,7 +82,7 @@ void save_in_flight(cm::bytes buffer, int opens, std::uint32_t copying = 0)
                                             .copying_threads = copying}));
     {
       auto scope = run.m.iteration();
-      run.trainer.forward_and_backward(scope, now);
+      run.trainer.forward_and_backward(scope, now, 0);
       CHECK(
           (opens == 0 || copying > 0 || pending->most_buffered() < 16_KiB));  // headers, and what is no weight or state
       folder.set_open(true);

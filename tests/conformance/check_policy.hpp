@@ -4,7 +4,8 @@
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/checks/check_policy.hpp>
 #include <support/catch.hpp>
-#include <support/toy_trainer.hpp>
+#include <support/mixed_reference.hpp>
+#include <support/mixed_trainer.hpp>
 
 #include <concepts>
 #include <cstdint>
@@ -13,33 +14,32 @@
 
 namespace conformance {
 
-namespace detail {
-
-/// The toy trainer with these checks, in the least device. @return   the difference from its training on plain vectors
-template <chunkmem::check_policy Checks>
-[[nodiscard]] std::string train_under(bool on_streams)
+/// The mixed trainer in the least device, with a parameter of which the manager is told that it gets no gradient.
+/// @return   the difference from its training on plain vectors
+template <class Element, class Manager, class Backend, class Options, class... Policies>
+[[nodiscard]] std::string train_under(Options options, const support::mixed::recipe& how, bool launched,
+                                      const Policies&... policies)
 {
   using namespace chunkmem::literals;
-  namespace toy = support::toy;
-  using backend = chunkmem::backend::host_arena;
-  using manager = chunkmem::manager<backend, Checks>;
-  constexpr std::uint32_t steps = 3;
-  chunkmem::backend::host_arena_options options{
-      .device_capacity = 512_KiB, .host_capacity = 512_KiB, .async_compute = on_streams};
+  namespace mixed = support::mixed;
+  using trainer = mixed::trainer<Manager, Backend, Element>;
+  options.device_capacity = options.host_capacity = 2_MiB;
   {
-    backend memory{options};
-    manager m{memory, {.chunk_bytes = 4_KiB}};
-    options.device_capacity = toy::toy_trainer<manager, backend>{m, memory}.rehearse().smallest_device;
+    Backend memory{options};
+    Manager m{memory, {.chunk_bytes = 4_KiB}, policies...};
+    options.device_capacity = trainer{m, memory, how}.rehearse().smallest_device;
   }
-  backend memory{options};
-  const toy::crew workers = on_streams ? toy::crew{chunkmem::agent::compute, memory.adopt()} : toy::crew{};
-  manager m{memory, {.chunk_bytes = 4_KiB}};
-  toy::toy_trainer<manager, backend> trainer{m, memory, workers};
-  m.without_gradient(trainer.parameters().back());  // no step uses it
-  const toy::outcome found = trainer.train(steps);
+  Backend memory{options};
+  const mixed::crew workers = launched ? mixed::crew{chunkmem::agent::compute, memory.adopt()} : mixed::crew{};
+  Manager m{memory, {.chunk_bytes = 4_KiB}, policies...};
+  trainer run{m, memory, how, workers};
+  m.without_gradient(run.weights().template as<Element>(mixed::idle));
+  const mixed::outcome found = run.train();
   m.verify();
-  return toy::plain_model{}.train(steps, true).difference(found);
+  return mixed::reference{how}.train().difference(found);
 }
+
+namespace detail {
 
 /// A manager refuses the same calls as without checks, with the same class of error, and goes on.
 template <chunkmem::check_policy Checks>
@@ -72,8 +72,12 @@ void check_policy_laws()
   STATIC_REQUIRE(std::default_initializable<typename Checks::part>);
   STATIC_REQUIRE(std::default_initializable<typename Checks::part::place_type>);
   CHECK_FALSE(std::string_view{Checks::name}.empty());
-  CHECK(detail::train_under<Checks>(false) == "");
-  CHECK(detail::train_under<Checks>(true) == "");
+  using backend = chunkmem::backend::host_arena;
+  for (const bool on_streams : {false, true}) {
+    const chunkmem::backend::host_arena_options options{.async_compute = on_streams};
+    const support::mixed::recipe how = support::mixed::usual_recipe(3);
+    CHECK(train_under<float, chunkmem::manager<backend, Checks>, backend>(options, how, on_streams) == "");
+  }
   detail::refuse_under<Checks>();
 }
 

@@ -5,7 +5,8 @@
 #include <support/any_backend.hpp>
 #include <support/any_manager.hpp>
 #include <support/catch.hpp>
-#include <support/toy_trainer.hpp>
+#include <support/mixed_reference.hpp>
+#include <support/mixed_trainer.hpp>
 
 #include <algorithm>
 #include <array>
@@ -14,11 +15,11 @@
 #include <span>
 #include <string_view>
 
-/// Runs the toy trainer under one setting and compares all its results with the run on plain vectors.
+/// Runs the mixed trainer in single precision under one setting and compares all its results with those on vectors.
 namespace equality {
 
 namespace cm = chunkmem;
-namespace toy = support::toy;
+namespace mixed = support::mixed;
 using namespace cm::literals;
 using support::any_backend;
 using support::policies;
@@ -27,12 +28,17 @@ using ahead_manager = support::any_manager<any_backend>;
 
 inline constexpr std::uint32_t steps = 5;
 inline constexpr std::uint32_t settled = 3;  // steps after which decisions repeat
-inline constexpr cm::bytes frame = 4_KiB;
-inline constexpr cm::bytes plenty = 512_KiB;
+inline constexpr cm::bytes frame = 6_KiB;
+inline constexpr cm::bytes plenty = 1_MiB;
 
-[[nodiscard]] inline const toy::outcome& reference(bool evaluates = true)
+template <class Manager, class Backend>
+using trainer_of = mixed::trainer<Manager, Backend, float>;
+inline constexpr mixed::recipe usual = mixed::usual_recipe(steps);
+
+[[nodiscard]] inline const mixed::outcome& reference(bool evaluates = true)
 {
-  static const toy::outcome results[] = {toy::plain_model{}.train(steps, false), toy::plain_model{}.train(steps, true)};
+  static const mixed::outcome results[] = {mixed::reference{mixed::usual_recipe(steps, false)}.train(),
+                                           mixed::reference{usual}.train()};
   return results[evaluates ? 1 : 0];
 }
 
@@ -77,7 +83,7 @@ template <class Manager, class Backend, class Options>
   options.host_capacity = plenty;
   Backend memory{options};
   Manager manager = make<Manager>(memory, with);
-  return toy::toy_trainer<Manager, Backend>{manager, memory}.rehearse();
+  return trainer_of<Manager, Backend>{manager, memory, usual}.rehearse();
 }
 
 /// The same for whole steps: what their evaluations need as well.
@@ -90,7 +96,7 @@ template <class Manager, class Backend, class Options>
   Backend memory{options};
   Manager manager = make<Manager>(memory, with);
   const cm::bytes evaluation =
-      toy::toy_trainer<Manager, Backend>{manager, memory}.rehearse_evaluation().smallest_device;
+      trainer_of<Manager, Backend>{manager, memory, usual}.rehearse_evaluation().smallest_device;
   need.smallest_device = std::max(need.smallest_device, evaluation);
   return need;
 }
@@ -108,13 +114,13 @@ template <class Manager, class Backend, class Options>
 traffic run_and_compare(const Options& options, const manner& how, const policies& with = {})
 {
   Backend memory{options};
-  toy::crew workers;
+  mixed::crew workers;
   if (how.launched) workers = {cm::agent::compute, memory.adopt()};
   traffic early;
   traffic whole;
   {
     Manager manager = make<Manager>(memory, with);
-    toy::toy_trainer<Manager, Backend> trainer{manager, memory, workers};
+    trainer_of<Manager, Backend> trainer{manager, memory, usual, workers};
     if (how.rehearses) trainer.rehearse();
     trainer.initialise();
     for (std::uint32_t now = 0; now < steps; ++now) {

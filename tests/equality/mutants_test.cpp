@@ -38,14 +38,14 @@ verdict run_without(const edge& removed, const support::adversarial_options& opt
 {
   any_backend memory{options};
   verdict result;
-  const toy::crew workers{agent::compute, memory.adopt()};
+  const mixed::crew workers{agent::compute, memory.adopt()};
   memory.skip_wait([&](agent stream, cm::event point, std::uint64_t) {
     return stream == removed.follower && point.source == removed.source;
   });
   {
     Manager m = make<Manager>(memory, evicting(eviction_for(options.seed)));
-    toy::toy_trainer<Manager, any_backend> trainer{m, memory, workers};
-    const toy::outcome left = trainer.train(steps);
+    trainer_of<Manager, any_backend> trainer{m, memory, usual, workers};
+    const mixed::outcome left = trainer.train();
     result.caught = !reference().difference(left).empty();
     result.skipped = memory.counters().skipped;
   }

@@ -5,7 +5,8 @@
 #include <support/catch.hpp>
 #include <support/decisions_in.hpp>
 #include <support/faulty.hpp>
-#include <support/toy_trainer.hpp>
+#include <support/mixed_reference.hpp>
+#include <support/mixed_trainer.hpp>
 
 #include <cstdint>
 #include <string>
@@ -16,7 +17,7 @@ namespace bad_clock_test {
 /// alone.
 
 namespace cm = chunkmem;
-namespace toy = support::toy;
+namespace mixed = support::mixed;
 using namespace cm::literals;
 using backend = support::faulty<cm::backend::host_arena>;
 using manager = cm::manager<backend, cm::trace::ring_sink>;
@@ -24,10 +25,10 @@ using support::clock_kind;
 
 namespace {
 
-constexpr std::uint32_t steps = 4;
+constexpr mixed::recipe usual = mixed::usual_recipe(4);
 
 struct result {
-  toy::outcome left;
+  mixed::outcome left;
   std::string report;
   std::string events;  ///< what happened to which chunk, in order, without times
   std::uint64_t looks = 0;
@@ -37,12 +38,11 @@ struct result {
 result train(clock_kind clock)
 {
   cm::trace::event_ring ring{20'000};
-  backend memory{cm::backend::host_arena_options{64_KiB, 512_KiB}};
+  backend memory{cm::backend::host_arena_options{96_KiB, 1_MiB}};
   memory.set_clock(clock);
   manager m{memory, {.chunk_bytes = 4_KiB}, cm::trace::ring_sink{ring}};
-  toy::toy_trainer<manager, backend> run{m, memory};
   result it;
-  it.left = run.train(steps);
+  it.left = mixed::trainer<manager, backend, float>{m, memory, usual}.train();
   it.report = support::decisions_in(m.report());
   it.events = to_string(ring);
   it.looks = memory.looks_at_the_clock();
@@ -59,7 +59,7 @@ result train(clock_kind clock)
 
 TEST_CASE("a clock that stands still, jumps or runs backwards changes neither bits nor decisions", "[faults]")
 {
-  const toy::outcome expected = toy::plain_model{}.train(steps);
+  const mixed::outcome expected = mixed::reference{usual}.train();
   const result real = train(clock_kind::real);
   CHECK(expected.difference(real.left) == "");
   CHECK(real.looks > 500);

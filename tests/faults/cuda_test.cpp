@@ -2,9 +2,10 @@
 #include <chunkmem/manager/manager.hpp>
 #include <support/catch.hpp>
 #include <support/fake_device.hpp>
+#include <support/mixed_reference.hpp>
+#include <support/mixed_trainer.hpp>
 #include <support/refusal.hpp>
 #include <support/sanitized.hpp>
-#include <support/toy_trainer.hpp>
 
 #include <cstdint>
 #include <iostream>
@@ -18,15 +19,16 @@ namespace cuda_test {
 /// is repeated with the same bits, a permanent one ends the manager with its first cause and without another call.
 
 namespace cm = chunkmem;
-namespace toy = support::toy;
+namespace mixed = support::mixed;
 using namespace cm::literals;
 using support::fake_device;
 using cuda_manager = cm::manager<fake_device>;
-using trainer = toy::toy_trainer<cuda_manager, fake_device>;
+using trainer = mixed::trainer<cuda_manager, fake_device, float>;
 
 namespace {
 
 constexpr std::uint32_t steps = 2;
+constexpr mixed::recipe usual = mixed::usual_recipe(steps);
 constexpr std::uint64_t pace = support::sanitized ? 41 : 5;  // every so manieth call in the short runs
 
 /// The call that fails, counted from the first of all.
@@ -36,9 +38,9 @@ struct failure {
   bool is_persistent = false;
 };
 
-const toy::outcome& undisturbed()
+const mixed::outcome& undisturbed()
 {
-  static const toy::outcome result = toy::plain_model{}.train(steps);
+  static const mixed::outcome result = mixed::reference{usual}.train();
   return result;
 }
 
@@ -47,7 +49,7 @@ support::fake_device_options options()
   static const cm::bytes device = [] {
     fake_device memory{{.device_capacity = 1_MiB, .host_capacity = 1_MiB}};
     cuda_manager m{memory, {.chunk_bytes = 4_KiB}};
-    return trainer{m, memory}.rehearse().smallest_device;
+    return trainer{m, memory, usual}.rehearse().smallest_device;
   }();
   return {.device_capacity = device, .host_capacity = 512_KiB};
 }
@@ -66,20 +68,19 @@ class attempt {
     if (!m) m.emplace(*memory, cm::manager_options{.chunk_bytes = 4_KiB});
     if (work) return;
     const cm::agent side = memory->adopt();
-    work.emplace(*m, *memory, toy::crew{cm::agent::compute, side});
+    work.emplace(*m, *memory, usual, mixed::crew{cm::agent::compute, side});
   }
 
   /// Follows the documentation after an error. @return   the results of the training; nothing if the device is lost
-  std::optional<toy::outcome> train()
+  std::optional<mixed::outcome> train()
   {
     if (!until_done([this] { make(); }, [] {}) || !until_done([this] { work->initialise(); }, [] {})) return {};
     for (std::uint32_t now = 0; now < steps; ++now) {
       if (!step(now)) return {};
-      if (toy::evaluates_after(now) &&
-          !until_done([&] { work->evaluate(now + 1000); }, [this] { work->forget_step(); }))
+      if (usual.evaluates_after(now) && !until_done([&] { work->evaluate(now); }, [this] { work->forget_step(); }))
         return {};
     }
-    std::optional<toy::outcome> result;
+    std::optional<mixed::outcome> result;
     until_done([&] { result = work->collect(); }, [] {});
     return result;
   }
@@ -132,7 +133,7 @@ class attempt {
     return until_done(
         [&] {
           auto scope = m->iteration();
-          if (!updating) work->forward_and_backward(scope, now);
+          if (!updating) work->forward_and_backward(scope, now, 0);
           updating = true;
           work->update();
         },
@@ -168,7 +169,7 @@ void expect_refused(attempt& it)
   REQUIRE(cause_of([&] { (void)it.memory->record(cm::agent::compute); }) == it.first_cause);
   if (it.work) {
     cuda_manager& m = *it.m;
-    const auto weight = it.work->parameters()[1];
+    const auto weight = it.work->weights().as<float>(1);
     CHECK(cause_of([&] { (void)m.acquire(weight, cm::access::read); }) == it.first_cause);
     CHECK(cause_of([&] { (void)m.acquire(weight, cm::access::read_write, cm::agent::compute); }) == it.first_cause);
     CHECK(cause_of([&] { (void)m.acquire(weight, cm::access::read, cm::memory_location::host); }) == it.first_cause);

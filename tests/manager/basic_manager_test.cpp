@@ -10,7 +10,7 @@
 #include <support/catch.hpp>
 #include <support/decisions_in.hpp>
 #include <support/failing.hpp>
-#include <support/toy_trainer.hpp>
+#include <support/mixed_trainer.hpp>
 
 #include <array>
 #include <initializer_list>
@@ -21,7 +21,6 @@
 namespace basic_manager_test {
 
 namespace cm = chunkmem;
-namespace toy = support::toy;
 using namespace cm::literals;
 using Catch::Matchers::ContainsSubstring;
 using arena = cm::backend::host_arena;
@@ -376,9 +375,9 @@ TEST_CASE("nothing is allocated before the first access", "[manager]")
 {
   using failing = support::failing<arena>;
   failing memory{support::failure_plan{},
-                 cm::backend::host_arena_options{.device_capacity = 64_KiB, .host_capacity = 1_MiB}};
+                 cm::backend::host_arena_options{.device_capacity = 96_KiB, .host_capacity = 1_MiB}};
   cm::manager<failing> m{memory, {.chunk_bytes = 4_KiB}};
-  toy::toy_trainer<cm::manager<failing>, failing> trainer{m, memory};
+  support::mixed::trainer<cm::manager<failing>, failing, float> trainer{m, memory, support::mixed::usual_recipe(2)};
   trainer.rehearse();
   m.seal();
   CHECK(memory.allocations() == 0);

@@ -10,8 +10,8 @@
 #include <support/catch.hpp>
 #include <support/count_allocations.hpp>
 #include <support/figures.hpp>
+#include <support/mixed_trainer.hpp>
 #include <support/told_gatherer.hpp>
-#include <support/toy_trainer.hpp>
 
 #include <string_view>
 #include <utility>
@@ -20,7 +20,7 @@
 namespace engine_test {
 
 namespace cm = chunkmem;
-namespace toy = support::toy;
+namespace mixed = support::mixed;
 using namespace cm::literals;
 using arena = cm::backend::host_arena;
 
@@ -35,10 +35,10 @@ struct steady {
 template <class Manager>
 steady count_steady_steps(Manager& m, arena& memory, bool launched)
 {
-  toy::crew workers;
+  mixed::crew workers;
   if (launched) workers = {cm::agent::compute, m.adopt()};
-  toy::toy_trainer<Manager, arena> trainer{m, memory, workers};
-  trainer.reserve(64);
+  mixed::trainer<Manager, arena, float> trainer{m, memory, mixed::usual_recipe(12), workers};
+  trainer.reserve();
   trainer.initialise();
   for (std::uint32_t now = 0; now < 2; ++now) trainer.step(now);
   const auto before = support::allocations_so_far();

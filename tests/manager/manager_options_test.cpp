@@ -8,9 +8,9 @@
 #include <chunkmem/manager/manager.hpp>
 #include <support/any_manager.hpp>
 #include <support/catch.hpp>
+#include <support/mixed_trainer.hpp>
 #include <support/own_policies.hpp>
 #include <support/refusal.hpp>
-#include <support/toy_trainer.hpp>
 
 #include <cstdint>
 #include <string>
@@ -48,16 +48,16 @@ std::uint64_t loads_of_a_walk(const manager_options& options)
 }
 
 /// The results of training after three steps, with these options.
-support::toy::outcome train(const manager_options& options, cm::bytes& chunk,
-                            std::string_view layout = "size_class_layout")
+support::mixed::outcome train(const manager_options& options, cm::bytes& chunk,
+                              std::string_view layout = "size_class_layout")
 {
   cm::backend::host_arena mem{{.device_capacity = 160_KiB, .host_capacity = 1_MiB}};
   using manager = support::any_manager<cm::backend::host_arena>;
   manager m{support::make_manager<manager>(mem, options, {.layout = support::every_layout{layout}})};
-  support::toy::toy_trainer<manager, cm::backend::host_arena> trainer{m, mem};
+  support::mixed::trainer<manager, cm::backend::host_arena, float> trainer{m, mem, support::mixed::usual_recipe(3)};
   const memory_requirement need = trainer.rehearse();
   chunk = need.chunk_bytes;
-  return trainer.train(3);
+  return trainer.train();
 }
 
 }  // namespace
@@ -97,8 +97,8 @@ TEST_CASE("the order of first use is refused where nothing tells it, and settled
 TEST_CASE("the order and the size of chunks change no bit", "[manager]")
 {
   cm::bytes chunk;
-  const support::toy::outcome expected = train({.chunk_bytes = 4_KiB}, chunk);
-  const auto equal = [&](const support::toy::outcome& other) { return expected.difference(other) == ""; };
+  const support::mixed::outcome expected = train({.chunk_bytes = 4_KiB}, chunk);
+  const auto equal = [&](const support::mixed::outcome& other) { return expected.difference(other) == ""; };
   CHECK(equal(train({.chunk_bytes = 4_KiB, .order = tensor_order::first_use}, chunk)));
   CHECK(equal(train({.chunk_bytes = least_waste_chunks}, chunk)));
   CHECK(equal(train({.chunk_bytes = least_waste_chunks}, chunk, "best_fit_layout")));

@@ -11,9 +11,9 @@
 
 #include <support/any_manager.hpp>
 #include <support/catch.hpp>
+#include <support/mixed_trainer.hpp>
 #include <support/oracles/record_builder.hpp>
 #include <support/own_policies.hpp>
-#include <support/toy_trainer.hpp>
 
 #include <cstddef>
 #include <span>
@@ -147,9 +147,9 @@ TEST_CASE("a placement that refuses leaves the tiers as they were", "[manager]")
 
 namespace {
 
-/// Losses of some steps of the toy network, and where its states were at the end.
+/// The results of some steps of the mixed trainer, and where its states were at the end.
 struct margin_run {
-  support::toy::outcome result;
+  support::mixed::outcome result;
   cm::report report;
   std::size_t on_device = 0;
 };
@@ -168,16 +168,17 @@ struct placed_trainer {
   }
   cm::backend::host_arena memory;
   manager m;
-  support::toy::toy_trainer<manager, cm::backend::host_arena> trainer{m, memory};
+  support::mixed::trainer<manager, cm::backend::host_arena, float> trainer{m, memory, support::mixed::usual_recipe(5)};
 };
 
 margin_run train(std::string_view placement, cm::bytes device, bool rehearsed)
 {
   placed_trainer it{placement, device};
   if (rehearsed) it.trainer.rehearse();
-  margin_run run{it.trainer.train(5), it.m.report()};
-  for (const auto& each : it.trainer.parameters())
+  margin_run run{it.trainer.train(), it.m.report()};
+  it.m.for_each_parameter([&](cm::tensor_handle each, const cm::tensor_info&) {
     run.on_device += it.m.updates().place_of_update(each) == memory_location::device ? 1 : 0;
+  });
   return run;
 }
 
@@ -231,7 +232,7 @@ TEST_CASE("the smallest device of a placement is that of the tiers it would give
   CHECK_THROWS_AS(train(margin, roomy.smallest_device - 4_KiB, true), config_error);
   const cm::memory_requirement whole = need(split);
   CHECK(whole.smallest_device > roomy.smallest_device);
-  CHECK(train(split, whole.smallest_device, true).result.losses.size() > 0);
+  CHECK(train(split, whole.smallest_device, true).result.difference(train(plain, 1_MiB, true).result) == "");
   CHECK_THROWS_AS(train(split, whole.smallest_device - 4_KiB, true), config_error);
   CHECK_THROWS_AS(train(split, whole.smallest_device - 4_KiB, false), config_error);
 }

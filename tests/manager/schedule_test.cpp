@@ -11,8 +11,8 @@
 #include <support/adversarial.hpp>
 #include <support/catch.hpp>
 #include <support/failing.hpp>
+#include <support/mixed_trainer.hpp>
 #include <support/oracles/record_builder.hpp>
-#include <support/toy_trainer.hpp>
 
 #include <sstream>
 #include <stdexcept>
@@ -37,15 +37,15 @@ registry three_buffers()
 }
 
 template <class Manager>
-struct toy_run {
+struct trained_on {
   cm::backend::host_arena memory;
   Manager m;
-  support::toy::toy_trainer<Manager, cm::backend::host_arena> trainer;
+  support::mixed::trainer<Manager, cm::backend::host_arena, float> trainer;
 
-  explicit toy_run(cm::bytes device, cm::bytes chunk = 4_KiB)
+  explicit trained_on(cm::bytes device, cm::bytes chunk = 4_KiB)
       : memory{{.device_capacity = device, .host_capacity = 1_MiB}},
         m{memory, {.chunk_bytes = chunk}},
-        trainer{m, memory}
+        trainer{m, memory, support::mixed::usual_recipe(4)}
   {
   }
 };
@@ -90,16 +90,17 @@ TEST_CASE("a run that is given the profile of another one follows it from the fi
   using manager = cm::manager<cm::backend::host_arena>;
   const cm::bytes device = 96_KiB;
   std::stringstream file;
-  support::toy::outcome expected;
+  support::mixed::outcome expected;
   {
-    toy_run<manager> first{device};
-    expected = first.trainer.train(4);
+    trained_on<manager> first{device};
+    (void)first.trainer.train();
+    expected = first.trainer.values();
     REQUIRE(first.m.profile("train") != nullptr);
     REQUIRE(first.m.profile("no such loop") == nullptr);
     profile_text::write(file, *first.m.profile("train"));
   }
   const std::string text = file.str();
-  const auto train_with = [&]<class Manager>(toy_run<Manager> run) {
+  const auto train_with = [&]<class Manager>(trained_on<Manager> run) {
     std::istringstream in{text};
     run.m.use_profile(profile_text::read(in));
     run.trainer.initialise();
@@ -112,19 +113,18 @@ TEST_CASE("a run that is given the profile of another one follows it from the fi
     std::ostringstream again;
     profile_text::write(again, *run.m.profile("train"));
     CHECK(again.str() == text);
-    return run.trainer.collect();
+    return run.trainer.values().difference(expected);
   };
-  const auto values_differ = [&](const support::toy::outcome& other) { return other.values != expected.values; };
-  CHECK_FALSE(values_differ(train_with(toy_run<manager>{device})));
-  CHECK_FALSE(values_differ(train_with(toy_run<manager>{200_KiB, 8_KiB})));
-  CHECK_FALSE(values_differ(
-      train_with(toy_run<cm::manager<cm::backend::host_arena, cm::eviction::lru, cm::transfer::no_prefetch>>{device})));
+  CHECK(train_with(trained_on<manager>{device}) == "");
+  CHECK(train_with(trained_on<manager>{200_KiB, 8_KiB}) == "");
+  using on_demand = cm::manager<cm::backend::host_arena, cm::eviction::lru, cm::transfer::no_prefetch>;
+  CHECK(train_with(trained_on<on_demand>{device}) == "");
 }
 
 TEST_CASE("a profile comes before the first iteration of its name, and not inside one", "[manager]")
 {
   using manager = cm::manager<cm::backend::host_arena>;
-  toy_run<manager> run{96_KiB};
+  trained_on<manager> run{96_KiB};
   run.trainer.initialise();
   run.trainer.step(0);
   const access_record known = *run.m.profile();

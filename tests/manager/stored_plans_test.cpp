@@ -7,8 +7,8 @@
 #include <chunkmem/transfer/plan_text.hpp>
 #include <chunkmem/transfer/planned.hpp>
 #include <support/catch.hpp>
+#include <support/mixed_trainer.hpp>
 #include <support/refusal.hpp>
-#include <support/toy_trainer.hpp>
 
 #include <cstdint>
 #include <sstream>
@@ -57,12 +57,12 @@ struct run {
   int solved = 0;
   cm::backend::host_arena memory;
   manager_type m;
-  support::toy::toy_trainer<manager_type, cm::backend::host_arena> trainer;
+  support::mixed::trainer<manager_type, cm::backend::host_arena, float> trainer;
 
   explicit run(cm::bytes device, cm::bytes host = 1_MiB, cm::bytes chunk = 4_KiB)
       : memory{{.device_capacity = device, .host_capacity = host}},
         m{memory, {.chunk_bytes = chunk}, counting_into(solved)},
-        trainer{m, memory}
+        trainer{m, memory, support::mixed::usual_recipe(4)}
   {
   }
   static counting counting_into(int& solved)
@@ -77,14 +77,15 @@ struct run {
 struct left_over {
   std::string profile;
   std::string plan;
-  support::toy::outcome outcome;
+  support::mixed::outcome values;
 };
 
 left_over train_once(cm::bytes device, cm::bytes chunk = 4_KiB)
 {
   run first{device, 1_MiB, chunk};
   left_over made;
-  made.outcome = first.trainer.train(4);
+  (void)first.trainer.train();
+  made.values = first.trainer.values();
   CHECK(first.solved == 2);  // training steps, and an evaluation
   std::ostringstream profile;
   profile_text::write(profile, *first.m.profile());
@@ -115,9 +116,9 @@ std::string refusal(run& next, const transfer::iteration_plan& plan)
 
 TEST_CASE("the next run follows the plan of another one from its first iteration on, and solves nothing", "[manager]")
 {
-  const left_over before = train_once(96_KiB);
+  const left_over before = train_once(128_KiB);
   REQUIRE(plan_from(before.plan).retained_until.size() > 10);
-  run next{96_KiB};
+  run next{128_KiB};
   take_profile(next, before.profile);
   next.m.use_plan(plan_from(before.plan));
   next.trainer.initialise();
@@ -125,7 +126,7 @@ TEST_CASE("the next run follows the plan of another one from its first iteration
   CHECK(next.solved == 0);
   CHECK(next.m.report().divergences == 0);
   CHECK(next.m.report().abandoned_plans == 0);
-  CHECK(next.trainer.collect().values == before.outcome.values);
+  CHECK(next.trainer.values().difference(before.values) == "");
   std::ostringstream again;
   plan_text::write(again, next.m.plan());
   transfer::iteration_plan unproven = plan_from(before.plan);
@@ -135,7 +136,7 @@ TEST_CASE("the next run follows the plan of another one from its first iteration
   CHECK(next.m.plan() == unproven);
   CHECK(plan_from(again.str()) == unproven);
 
-  run solving{96_KiB};  // the same without the plan: it has to solve, and moves as many bytes
+  run solving{128_KiB};  // the same without the plan: it has to solve, and moves as many bytes
   take_profile(solving, before.profile);
   solving.trainer.initialise();
   for (std::uint32_t now = 0; now < 4; ++now) solving.trainer.step(now);
@@ -146,10 +147,10 @@ TEST_CASE("the next run follows the plan of another one from its first iteration
 
 TEST_CASE("the plan of another run has the frames of its windows too", "[manager]")
 {
-  const left_over before = train_once(96_KiB, 1_KiB);
+  const left_over before = train_once(128_KiB, 1_KiB);
   const transfer::iteration_plan plan = plan_from(before.plan);
   REQUIRE_FALSE(plan.places.empty());
-  run next{96_KiB, 1_MiB, 1_KiB};
+  run next{128_KiB, 1_MiB, 1_KiB};
   take_profile(next, before.profile);
   next.m.use_plan(plan);
   next.trainer.initialise();
@@ -161,14 +162,14 @@ TEST_CASE("the plan of another run has the frames of its windows too", "[manager
   last = next.m.report().copies_since(last);
   CHECK(next.solved == 0);
   CHECK(next.m.report().abandoned_plans == 0);
-  CHECK(next.trainer.collect().values == before.outcome.values);
+  CHECK(next.trainer.values().difference(before.values) == "");
   CHECK(next.m.plan().places == plan.places);
   CHECK(last.loaded.count() + last.written_back.count() <= plan.moved_bytes);
 }
 
 TEST_CASE("a plan of another model, layout or capacity is refused in one sentence that names the key", "[manager]")
 {
-  const left_over before = train_once(96_KiB);
+  const left_over before = train_once(128_KiB);
   const transfer::iteration_plan plan = plan_from(before.plan);
   using Catch::Matchers::ContainsSubstring;
   const auto refused_by = [&](cm::bytes device, cm::bytes host, cm::bytes chunk) {
@@ -176,11 +177,11 @@ TEST_CASE("a plan of another model, layout or capacity is refused in one sentenc
     take_profile(next, before.profile);
     return refusal(next, plan);
   };
-  CHECK(refused_by(96_KiB, 1_MiB, 4_KiB).empty());
-  CHECK_THAT(refused_by(100_KiB, 1_MiB, 4_KiB), ContainsSubstring("its device_bytes is 98304 and should be 102400"));
-  CHECK_THAT(refused_by(96_KiB, 2_MiB, 4_KiB), ContainsSubstring("its host_bytes"));
-  CHECK_THAT(refused_by(96_KiB, 1_MiB, 8_KiB), ContainsSubstring("its record"));
-  run next{96_KiB};
+  CHECK(refused_by(128_KiB, 1_MiB, 4_KiB).empty());
+  CHECK_THAT(refused_by(132_KiB, 1_MiB, 4_KiB), ContainsSubstring("its device_bytes is 131072 and should be 135168"));
+  CHECK_THAT(refused_by(128_KiB, 2_MiB, 4_KiB), ContainsSubstring("its host_bytes"));
+  CHECK_THAT(refused_by(128_KiB, 1_MiB, 8_KiB), ContainsSubstring("its record"));
+  run next{128_KiB};
   take_profile(next, before.profile);
   transfer::iteration_plan changed = plan;
   changed.variant = 1;
@@ -197,8 +198,8 @@ TEST_CASE("a plan of another model, layout or capacity is refused in one sentenc
 TEST_CASE("a plan is not believed what it says of itself, and one that is refused leaves the one that is there",
           "[manager]")
 {
-  const left_over before = train_once(96_KiB);
-  run next{96_KiB};
+  const left_over before = train_once(128_KiB);
+  run next{128_KiB};
   take_profile(next, before.profile);
   transfer::iteration_plan boasting = plan_from(before.plan);
   boasting.moved_bytes = boasting.bound_bytes = 1;
@@ -221,9 +222,9 @@ TEST_CASE("a plan is not believed what it says of itself, and one that is refuse
 
 TEST_CASE("a plan comes after the record that it is for, and outside of iterations", "[manager]")
 {
-  const left_over before = train_once(96_KiB);
+  const left_over before = train_once(128_KiB);
   const transfer::iteration_plan plan = plan_from(before.plan);
-  run next{96_KiB};
+  run next{128_KiB};
   CHECK_THROWS_AS(next.m.use_plan(plan), usage_error);
   CHECK_THROWS_AS(next.m.plan(), usage_error);
   take_profile(next, before.profile);
@@ -240,8 +241,8 @@ TEST_CASE("a plan comes after the record that it is for, and outside of iteratio
 
 TEST_CASE("a plan that the eviction policy beats says so, and is taken back", "[manager]")
 {
-  const left_over before = train_once(96_KiB);
-  run next{96_KiB};
+  const left_over before = train_once(128_KiB);
+  run next{128_KiB};
   take_profile(next, before.profile);
   transfer::iteration_plan plan = plan_from(before.plan);
   plan.clear();
@@ -249,7 +250,7 @@ TEST_CASE("a plan that the eviction policy beats says so, and is taken back", "[
   next.trainer.initialise();
   for (std::uint32_t now = 0; now < 4; ++now) next.trainer.step(now);
   CHECK(next.solved == 0);
-  CHECK(next.trainer.collect().values == before.outcome.values);
+  CHECK(next.trainer.values().difference(before.values) == "");
   CHECK(next.m.plan() == plan);
 }
 

@@ -12,7 +12,7 @@
 #include <support/catch.hpp>
 #include <support/chosen_gradient.hpp>
 #include <support/count_allocations.hpp>
-#include <support/toy_trainer.hpp>
+#include <support/mixed_model.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -29,7 +29,7 @@
 namespace step_test {
 
 namespace cm = chunkmem;
-namespace toy = support::toy;
+namespace mixed = support::mixed;
 using namespace cm::literals;
 using support::any_backend;
 using manager = cm::manager<any_backend, support::chosen_gradient>;
@@ -53,13 +53,13 @@ struct fixture {
   void fill()
   {
     for (std::uint32_t index = 0; index < layers; ++index)
-      toy::fill(m.acquire(weights.slice(index), cm::access::write).span(), index);
+      mixed::fill(m.acquire(weights.slice(index), cm::access::write).span(), index);
   }
   /// Gradients of all layers but those for which `skipped` says so.
   void differentiate(std::uint64_t step, std::uint32_t skipped = layers)
   {
     for (std::uint32_t index = 0; index < layers; ++index)
-      if (index != skipped) toy::fill(m.gradient(weights.slice(index)).span(), 100 * step + index);
+      if (index != skipped) mixed::fill(m.gradient(weights.slice(index)).span(), 100 * step + index);
   }
   std::vector<float> everything()
   {
@@ -217,7 +217,7 @@ TEST_CASE("a step allocates nothing, whichever weights miss it", "[optimizer]")
   m.use(adam);
   const auto weights = m.add_stacked<float>(layers, {1000}, cm::role::parameter);
   for (std::uint32_t index = 0; index < layers; ++index)
-    toy::fill(m.acquire(weights.slice(index), cm::access::write).span(), index);
+    mixed::fill(m.acquire(weights.slice(index), cm::access::write).span(), index);
   for (std::uint32_t now = 0; now < 60; ++now) {
     for (std::uint32_t index = 1 + now % (layers - 1); index < layers; ++index)
       for (float& each : m.gradient(weights.slice(index)).span()) each = 1.0F;

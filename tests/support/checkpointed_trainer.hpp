@@ -6,8 +6,9 @@
 #include <chunkmem/optimizer/adam.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/tensor/philox.hpp>
-#include <support/plain_model.hpp>
-#include <support/toy_trainer.hpp>
+#include <support/managed_parameters.hpp>
+#include <support/mixed_model.hpp>
+#include <support/trainer_calls.hpp>
 
 #include <algorithm>
 #include <array>
@@ -24,38 +25,12 @@
 /// A chain of blocks of different sizes with dropout, trained by a `checkpointed` network.
 namespace support::chain {
 
-using toy::crew;
+using mixed::floats, mixed::view;
 
-inline constexpr std::uint64_t groups = 6;  ///< groups of rows in the kernels of the toy network
-inline constexpr std::uint64_t rows = groups * toy::batch;
+inline constexpr std::uint64_t rows = 18;
 
 // Kernels.
 
-inline void multiply(float* out, const float* a, const float* b, std::uint64_t m, std::uint64_t n, bool add) noexcept
-{
-  for (std::uint64_t group = 0; group < groups; ++group)
-    toy::multiply(out + group * toy::batch * n, a + group * toy::batch * m, b, m, n, add);
-}
-inline void multiply_transposed(float* out, const float* a, const float* b, std::uint64_t m, std::uint64_t n,
-                                bool add) noexcept
-{
-  for (std::uint64_t group = 0; group < groups; ++group)
-    toy::multiply_transposed(out + group * toy::batch * m, a + group * toy::batch * n, b, m, n, add);
-}
-inline void outer(float* out, const float* a, const float* b, std::uint64_t m, std::uint64_t n, float beta) noexcept
-{
-  for (std::uint64_t group = 0; group < groups; ++group)
-    toy::outer(out, a + group * toy::batch * m, b + group * toy::batch * n, m, n, group == 0 ? beta : 1.0F);
-}
-inline void add_bias(float* out, const float* bias, std::uint64_t n) noexcept
-{
-  for (std::uint64_t group = 0; group < groups; ++group) toy::add_bias(out + group * toy::batch * n, bias, n);
-}
-inline void sum_rows(float* out, const float* a, std::uint64_t n, float beta) noexcept
-{
-  for (std::uint64_t group = 0; group < groups; ++group)
-    toy::sum_rows(out, a + group * toy::batch * n, n, group == 0 ? beta : 1.0F);
-}
 /// Keeps three of four values, chosen by the key.
 inline void dropout(float* values, std::uint64_t count, const chunkmem::rounding_key& key) noexcept
 {
@@ -72,7 +47,7 @@ inline void distance(float* loss, float* slope, const float* out, std::uint64_t 
 {
   float sum = 0;
   for (std::uint64_t index = 0; index < count; ++index) {
-    slope[index] = out[index] - toy::noise(key * 7919 + index);
+    slope[index] = out[index] - mixed::noise(key * 7919 + index);
     sum += slope[index] * slope[index];
   }
   loss[0] = sum;
@@ -146,11 +121,11 @@ class trainer : trainer_calls<Manager, Backend> {
   {
     for (std::size_t index = 0; index < parameters_.size(); ++index) {
       const auto pin = m_.acquire(parameters_[index], chunkmem::access::write, place_to_fill<Backend>);
-      toy::fill(pin.span(), index + 1);
+      mixed::fill(pin.span(), index + 1);
     }
   }
 
-  toy::outcome train(std::uint32_t steps)
+  mixed::outcome train(std::uint32_t steps)
   {
     initialise();
     for (std::uint32_t now = 0; now < steps; ++now) step(now);
@@ -172,7 +147,7 @@ class trainer : trainer_calls<Manager, Backend> {
       {
         const auto data = make(data_);
         launch([out = data.data(), key = std::uint64_t{now} * 64 + batch] {
-          toy::fill({out, rows * plans[0].in}, 1000 + key);
+          mixed::fill({out, rows * plans[0].in}, 1000 + key);
           for (std::uint64_t index = 0; index < rows * plans[0].in; ++index) out[index] *= 8.0F;
         });
       }
@@ -194,15 +169,15 @@ class trainer : trainer_calls<Manager, Backend> {
   }
 
   /// All results of the training, read on the host.
-  toy::outcome collect()
+  mixed::outcome collect()
   {
-    toy::outcome result;
-    result.losses = losses_;
-    for (const auto& each : parameters_) {
-      result.values.push_back(copy_of(each, chunkmem::value_list));
-      result.momenta.push_back(copy_of(each, m_.list("adam/momentum")));
-      result.variances.push_back(copy_of(each, m_.list("adam/variance")));
-    }
+    mixed::outcome result;
+    result.add("losses", losses_);
+    for (std::size_t index = 0; index < parameters_.size(); ++index)
+      for (const auto& [what, list] : {std::pair{"value", chunkmem::value_list},
+                                       {"first state", m_.list("adam/momentum")},
+                                       {"second state", m_.list("adam/variance")}})
+        result.add(what + (" of parameter " + std::to_string(index)), copy_of(parameters_[index], list));
     return result;
   }
 
@@ -287,17 +262,14 @@ class trainer : trainer_calls<Manager, Backend> {
     const auto h = run.save(it.h, crew_.main);
     const std::uint64_t count = rows * plan.hidden;
     if (plan.what == kind::gate) {
-      launch([out = h.data(), in = x.data(), count] {
-        std::memcpy(out, in, count * sizeof(float));
-        toy::softsign(out, count);
-      });
+      launch([out = view(h), in = x.data(), count] { mixed::store_softsign(out, in, count); });
     } else {
       const auto weight = use(it.weight);
       const auto bias = use(it.bias);
-      launch([out = h.data(), in = x.data(), w = weight.data(), b = bias.data(), plan] {
-        multiply(out, in, w, plan.in, plan.hidden, false);
-        add_bias(out, b, plan.hidden);
-        toy::softsign(out, rows * plan.hidden);
+      launch([out = h.data(), in = view(x), w = view(weight), b = view(bias), plan] {
+        mixed::multiply(out, in, w, plan.in, plan.hidden, false, rows);
+        mixed::add_bias(out, b, plan.hidden, rows);
+        mixed::store_softsign(floats{out}, out, rows * plan.hidden);
       });
     }
     if (plan.what != kind::residual) {
@@ -315,9 +287,9 @@ class trainer : trainer_calls<Manager, Backend> {
     });
     const auto y = run.save(it.y, crew_.main);
     const auto down = use(it.down);
-    launch([out = y.data(), in = x.data(), a = a.data(), down = down.data(), plan] {
+    launch([out = y.data(), in = x.data(), a = view(a), down = view(down), plan] {
       std::memcpy(out, in, rows * plan.out * sizeof(float));
-      multiply(out, a, down, plan.hidden, plan.out, true);
+      mixed::multiply(out, a, down, plan.hidden, plan.out, true, rows);
     });
   }
 
@@ -329,18 +301,18 @@ class trainer : trainer_calls<Manager, Backend> {
     const std::uint64_t count = rows * plan.hidden;
     if (plan.what == kind::gate) {
       const auto slope = change(slope_);
-      launch([slope = slope.data(), h = h.data(), count, key = run.random()] {
+      launch([slope = slope.data(), h = view(h), count, key = run.random()] {
         dropout(slope, count, key);
-        toy::softsign_backward(slope, h, count);
+        mixed::softsign_backward(slope, h, count);
       });
       return;
     }
     const auto inner = m_.lease(chunkmem::tier::device, chunkmem::bytes{count * sizeof(float)}, crew_.main);
     float* const of_hidden = reinterpret_cast<float*>(inner.data());
     plan.what == kind::residual ? through_down(index, run, of_hidden) : take_slope(of_hidden, count);
-    launch([slope = of_hidden, h = h.data(), count, key = run.random()] {
+    launch([slope = of_hidden, h = view(h), count, key = run.random()] {
       dropout(slope, count, key);
-      toy::softsign_backward(slope, h, count);
+      mixed::softsign_backward(slope, h, count);
     });
     through_weight(index, run, of_hidden);
   }
@@ -369,35 +341,35 @@ class trainer : trainer_calls<Manager, Backend> {
     const auto a = run.restore(parts_[index].a, chunkmem::access::read, crew_.main);
     const auto slope = use(slope_);
     auto down = use(parts_[index].down);
-    launch([out = of_hidden, in = slope.data(), down = down.data(), plan] {
-      multiply_transposed(out, in, down, plan.hidden, plan.out, false);
+    launch([out = of_hidden, in = view(slope), down = view(down), plan] {
+      mixed::multiply_transposed(out, in, down, plan.hidden, plan.out, false, rows);
     });
     const auto gradient = m_.gradient(std::move(down));
-    launch([out = gradient.data(), a = a.data(), in = slope.data(), plan, beta = gradient.beta()] {
-      outer(out, a, in, plan.hidden, plan.out, beta);
+    launch([out = view(gradient), a = view(a), in = view(slope), plan, beta = gradient.beta()] {
+      mixed::outer(out, a, in, plan.hidden, plan.out, beta, rows);
     });
   }
   /// The gradients of the first weight and of the bias, and the slope of the input.
-  void through_weight(std::uint32_t index, run_type& run, const float* of_hidden)
+  void through_weight(std::uint32_t index, run_type& run, float* of_hidden)
   {
     const plan_of_block& plan = plans[index];
     {
       const auto gradient = m_.gradient(parts_[index].bias, crew_.main);
-      launch([out = gradient.data(), in = of_hidden, plan, beta = gradient.beta()] {
-        sum_rows(out, in, plan.hidden, beta);
+      launch([out = view(gradient), in = of_hidden, plan, beta = gradient.beta()] {
+        mixed::sum_rows(out, in, plan.hidden, beta, rows);
       });
     }
     auto weight = use(parts_[index].weight);
     if (index > 0) {
       const auto slope = change(slope_);
-      launch([out = slope.data(), in = of_hidden, w = weight.data(), plan] {
-        multiply_transposed(out, in, w, plan.in, plan.hidden, plan.what == kind::residual);
+      launch([out = slope.data(), in = floats{of_hidden}, w = view(weight), plan] {
+        mixed::multiply_transposed(out, in, w, plan.in, plan.hidden, plan.what == kind::residual, rows);
       });
     }
     const auto x = input_of(index, run);
     const auto gradient = m_.gradient(std::move(weight));
-    launch([out = gradient.data(), x = x.data(), in = of_hidden, plan, beta = gradient.beta()] {
-      outer(out, x, in, plan.in, plan.hidden, beta);
+    launch([out = view(gradient), x = view(x), in = floats{of_hidden}, plan, beta = gradient.beta()] {
+      mixed::outer(out, x, in, plan.in, plan.hidden, beta, rows);
     });
   }
 

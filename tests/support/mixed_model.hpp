@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-/// A toy network for 16-bit training: its shapes, its kernels, and the results of training.
+/// A toy network for training in 32 and 16 bits: its shapes, its kernels, and the results of training.
 ///
 /// Residual blocks on a table whose rows are the inputs and whose product is the head; layers 0 and 2 share a matrix,
 /// so that its gradient is begun before its last read; a frozen gate; biases in single precision with 16-bit weights.
@@ -35,6 +35,10 @@ enum class precision : std::uint8_t { fp32, bf16, fp16 };
 [[nodiscard]] inline float noise(std::uint64_t key) noexcept
 {
   return static_cast<float>(scrambled(key) >> 40) / 16777216.0F - 0.5F;
+}
+inline void fill(std::span<float> values, std::uint64_t key) noexcept
+{
+  for (std::size_t index = 0; index < values.size(); ++index) values[index] = 0.2F * noise(key * 1'000'003 + index);
 }
 [[nodiscard]] inline std::uint64_t word_of(std::uint64_t key, std::uint64_t row) noexcept
 {
@@ -100,15 +104,16 @@ inline constexpr std::size_t idle = 3 + std::size_t{layers} * 4;
   return static_cast<float>(static_cast<double>(a) * static_cast<double>(b) + static_cast<double>(c));
 }
 
-// Kernels on views. Those named `float*` are workspace in single precision.
+// Kernels on views, for `rows` rows. Those named `float*` are workspace in single precision.
 
-/// out (rows x n) = a (rows x m) * b (m x n)
+/// out (rows x n) = [out +] a (rows x m) * b (m x n)
 template <class A, class B>
-void multiply(float* out, A a, B b, std::uint64_t m, std::uint64_t n) noexcept
+void multiply(float* out, A a, B b, std::uint64_t m, std::uint64_t n, bool add = false,
+              std::uint64_t rows = batch) noexcept
 {
-  for (std::uint64_t row = 0; row < batch; ++row) {
+  for (std::uint64_t row = 0; row < rows; ++row) {
     float* const target = out + row * n;
-    std::memset(target, 0, n * sizeof(float));
+    if (!add) std::memset(target, 0, n * sizeof(float));
     for (std::uint64_t k = 0; k < m; ++k) {
       const float factor = a.get(row * m + k);
       for (std::uint64_t col = 0; col < n; ++col) target[col] = plus_product(factor, b.get(k * n + col), target[col]);
@@ -117,9 +122,10 @@ void multiply(float* out, A a, B b, std::uint64_t m, std::uint64_t n) noexcept
 }
 /// out (rows x m) = [out +] a (rows x n) * b (m x n) transposed
 template <class A, class B>
-void multiply_transposed(float* out, A a, B b, std::uint64_t m, std::uint64_t n, bool add) noexcept
+void multiply_transposed(float* out, A a, B b, std::uint64_t m, std::uint64_t n, bool add,
+                         std::uint64_t rows = batch) noexcept
 {
-  for (std::uint64_t row = 0; row < batch; ++row)
+  for (std::uint64_t row = 0; row < rows; ++row)
     for (std::uint64_t k = 0; k < m; ++k) {
       float sum = 0;
       for (std::uint64_t col = 0; col < n; ++col) sum = plus_product(a.get(row * n + col), b.get(k * n + col), sum);
@@ -128,28 +134,28 @@ void multiply_transposed(float* out, A a, B b, std::uint64_t m, std::uint64_t n,
 }
 /// out (m x n) = beta * out + a (rows x m) transposed * b (rows x n); beta is 0 or 1, and 0 reads nothing
 template <class Out, class A, class B>
-void outer(Out out, A a, B b, std::uint64_t m, std::uint64_t n, float beta) noexcept
+void outer(Out out, A a, B b, std::uint64_t m, std::uint64_t n, float beta, std::uint64_t rows = batch) noexcept
 {
   for (std::uint64_t k = 0; k < m; ++k)
     for (std::uint64_t col = 0; col < n; ++col) {
       float sum = beta == 0.0F ? 0.0F : out.get(k * n + col);
-      for (std::uint64_t row = 0; row < batch; ++row) sum = plus_product(a.get(row * m + k), b.get(row * n + col), sum);
+      for (std::uint64_t row = 0; row < rows; ++row) sum = plus_product(a.get(row * m + k), b.get(row * n + col), sum);
       out.set(k * n + col, sum);
     }
 }
 template <class Out>
-void sum_rows(Out out, const float* a, std::uint64_t n, float beta) noexcept
+void sum_rows(Out out, const float* a, std::uint64_t n, float beta, std::uint64_t rows = batch) noexcept
 {
   for (std::uint64_t col = 0; col < n; ++col) {
     float sum = beta == 0.0F ? 0.0F : out.get(col);
-    for (std::uint64_t row = 0; row < batch; ++row) sum += a[row * n + col];
+    for (std::uint64_t row = 0; row < rows; ++row) sum += a[row * n + col];
     out.set(col, sum);
   }
 }
 template <class Bias>
-void add_bias(float* out, Bias bias, std::uint64_t n) noexcept
+void add_bias(float* out, Bias bias, std::uint64_t n, std::uint64_t rows = batch) noexcept
 {
-  for (std::uint64_t index = 0; index < batch * n; ++index) out[index] += bias.get(index % n);
+  for (std::uint64_t index = 0; index < rows * n; ++index) out[index] += bias.get(index % n);
 }
 template <class Out>
 void store(Out out, const float* values, std::uint64_t count) noexcept

@@ -48,6 +48,11 @@ class trainer : trainer_calls<Manager, Backend> {
   {
     return m_.rehearse([this] { step(0); });
   }
+  /// The same for an evaluation.
+  chunkmem::memory_requirement rehearse_evaluation()
+  {
+    return m_.rehearse([this] { evaluate(0); });
+  }
 
   void initialise()
   {
@@ -101,7 +106,7 @@ class trainer : trainer_calls<Manager, Backend> {
     auto scope = m_.iteration("eval");
     forward(key_of(now + 1000, 0), 1.0F, false, true);
     const auto loss = m_.acquire(loss_, chunkmem::access::read, chunkmem::memory_location::host);
-    losses_.push_back(loss.span()[0]);
+    if (!m_.rehearsing()) losses_.push_back(loss.span()[0]);
   }
 
   /// Called before a step is repeated: drops everything of the failed one.
@@ -135,6 +140,17 @@ class trainer : trainer_calls<Manager, Backend> {
     return result;
   }
   /// The part of the results that does not depend on how it was computed.
+  [[nodiscard]] outcome values()
+  {
+    outcome result;
+    add_values_to(result);
+    return result;
+  }
+
+  [[nodiscard]] managed_parameters<Manager, Backend, Element, Executor>& weights() noexcept { return weights_; }
+  [[nodiscard]] const std::vector<float>& losses() const noexcept { return losses_; }
+
+ private:
   void add_values_to(outcome& result)
   {
     result.add("running means", copy_of(running_));
@@ -142,9 +158,6 @@ class trainer : trainer_calls<Manager, Backend> {
     result.add("gate", copy_of(gate_));
   }
 
-  [[nodiscard]] managed_parameters<Manager, Backend, Element, Executor>& weights() noexcept { return weights_; }
-
- private:
   using tensor = chunkmem::tensor<Element>;
   using calls::m_, calls::crew_, calls::use, calls::make, calls::workspace, calls::numbers, calls::launch,
       calls::forget, calls::copy_of;

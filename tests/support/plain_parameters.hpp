@@ -45,6 +45,12 @@ struct recipe {
 
 inline constexpr std::uint32_t never = UINT32_MAX;
 
+/// Single precision and Adam, without a step that is skipped.
+[[nodiscard]] constexpr recipe usual_recipe(std::uint32_t steps, bool evaluates = true)
+{
+  return {.steps = steps, .spoilt = {never, never}, .evaluates = evaluates};
+}
+
 [[nodiscard]] inline plain_settings settings_of_group(std::uint32_t group) noexcept
 {
   return group == 0 ? plain_settings{.weight_decay = 0.01F} : plain_settings{.rate_factor = 0.5F, .momentum = 0.5F};

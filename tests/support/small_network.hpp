@@ -7,7 +7,7 @@
 #include <chunkmem/optimizer/sgd.hpp>
 #include <chunkmem/optimizer/step.hpp>
 #include <chunkmem/tensor/philox.hpp>
-#include <support/toy_trainer.hpp>
+#include <support/mixed_model.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -103,7 +103,7 @@ class network {
   void fill()
   {
     for (std::size_t index = 0; index < weights_.size(); ++index)
-      toy::fill(m_.acquire(weights_[index], cm::access::write).span(), 17 * index + how_.name.size());
+      mixed::fill(m_.acquire(weights_[index], cm::access::write).span(), 17 * index + how_.name.size());
     for (const tensor& each : running_) std::ranges::fill(m_.acquire(each, cm::access::write).span(), 0.25F);
   }
   [[nodiscard]] tensor output(std::uint32_t instance) const
@@ -331,7 +331,7 @@ void update(Model& m, cm::optimizer::sgd& kernel)
 /// A number of an input, by the step, the micro-batch, the instance and the element. @param salt   of a network or rank
 [[nodiscard]] inline float datum(std::uint64_t salt, const act::chain_moment& at, std::uint64_t element)
 {
-  return 2 * toy::noise((((salt * 64 + at.step) * 8 + at.micro_batch) * 4 + at.instance) * 1024 + element);
+  return 2 * mixed::noise((((salt * 64 + at.step) * 8 + at.micro_batch) * 4 + at.instance) * 1024 + element);
 }
 
 /// Encoder, bottom and decoder: two skips, one of them an inner tensor. Micro-batches, then an evaluation.

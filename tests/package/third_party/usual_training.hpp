@@ -3,11 +3,11 @@
 
 #include <chunkmem/backend/host_arena.hpp>
 #include <chunkmem/manager/manager.hpp>
-#include <support/toy_trainer.hpp>
+#include <support/mixed_trainer.hpp>
 
 /// A small training, to be run with the defaults and with user-defined policies: the bits must be the same.
 struct trained {
-  support::toy::outcome left;  ///< losses, and every number of the model and its optimizer
+  support::mixed::outcome left;  ///< losses, and every number of the model and its optimizer
   chunkmem::report moved;
 };
 
@@ -19,8 +19,8 @@ template <class Manager, class Backend>
 trained train_on(Backend& memory)
 {
   Manager m{memory, usual_options};
-  support::toy::toy_trainer<Manager, Backend> trainer{m, memory};
-  trained result{trainer.train(4), {}};
+  support::mixed::trainer<Manager, Backend, float> trainer{m, memory, support::mixed::usual_recipe(4)};
+  trained result{trainer.train(), {}};
   result.moved = m.report();
   return result;
 }

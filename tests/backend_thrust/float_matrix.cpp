@@ -15,7 +15,7 @@ namespace {
 
 /// The results of a run, and the bytes that it moved.
 struct result {
-  toy::outcome left;
+  mixed::outcome left;
   traffic moved;
 };
 
@@ -27,8 +27,7 @@ result train_on(Options limits, cm::bytes device, std::string_view which)
   Backend backend{limits};
   using manager_type = support::any_manager<Backend>;
   manager_type manager = make<manager_type>(backend, evicting(which));
-  toy::toy_trainer<manager_type, Backend> trainer{manager, backend};
-  const toy::outcome left = trainer.train(steps);
+  const mixed::outcome left = trainer_of<manager_type, Backend>{manager, backend, usual}.train();
   return {left, traffic::of(manager.report())};
 }
 
