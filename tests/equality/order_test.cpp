@@ -12,16 +12,6 @@ using namespace training;
 
 namespace {
 
-mixed::recipe recipe()
-{
-  return {.kind = mixed::precision::bf16,
-          .clip = {.norm = 1.0F},
-          .scale = {.scale = 512.0F, .window = 2},
-          .spoilt = {3, mixed::never}};
-}
-
-constexpr manner both[] = {
-    {.more_frames = 8}, {.in_place = true, .more_frames = 8}, {.in_place = true, .rehearsed = false, .more_frames = 8}};
 const std::size_t weight = mixed::index_of(1, mixed::part::up);
 const std::size_t not_done = 5;  // up of the second layer: nobody calls gradient_done for it
 
@@ -44,7 +34,7 @@ void update(Fixture& it)
 TEST_CASE("a rehearsal between steps, or between backward and step, changes no bit", "[equality]")
 {
   for (const manner& how : both) {
-    fixture<cm::bf16> it{recipe(), how};
+    fixture<cm::bf16> it{recipe(3), how};
     for (std::uint32_t now = 0; now < 6; ++now) {
       it.run.rehearse();
       differentiate(it, now);
@@ -64,7 +54,7 @@ TEST_CASE(
     "[equality]")
 {
   for (const manner& how : both) {
-    fixture<cm::bf16> it{recipe(), how};
+    fixture<cm::bf16> it{recipe(3), how};
     int refused = 0;
     for (std::uint32_t now = 0; now < 6; ++now) {
       differentiate(it, now);
@@ -85,7 +75,7 @@ TEST_CASE(
 
 TEST_CASE("gradients add up over iterations without a step, or say why they cannot", "[equality]")
 {
-  mixed::recipe how = recipe();
+  mixed::recipe how = recipe(3);
   how.micro_batches = 2;
   fixture<cm::bf16> it{how, {.more_frames = 8}};
   for (std::uint32_t now = 0; now < 6; ++now) {
@@ -99,7 +89,7 @@ TEST_CASE("gradients add up over iterations without a step, or say why they cann
     REQUIRE(it.difference() == "");
   }
 
-  fixture<cm::bf16> spent{recipe(), {.in_place = true, .more_frames = 8}};
+  fixture<cm::bf16> spent{recipe(3), {.in_place = true, .more_frames = 8}};
   for (std::uint32_t now = 0; now < 5; ++now) {
     if (now == 2) {
       {
@@ -121,7 +111,7 @@ TEST_CASE("gradients add up over iterations without a step, or say why they cann
 TEST_CASE("weights rewritten by a kernel are taken over when it is done", "[equality]")
 {
   for (const bool in_place : {false, true}) {
-    fixture<cm::bf16> it{recipe(), {.in_place = in_place, .launched = true, .more_frames = 8}};
+    fixture<cm::bf16> it{recipe(3), {.in_place = in_place, .launched = true, .more_frames = 8}};
     for (std::uint32_t now = 0; now < 5; ++now) {
       if (now == 1 || now == 2) {
         const auto pin = it.m.acquire(it.run.weights().as<cm::bf16>(weight), cm::access::write, cm::agent::compute);
@@ -140,7 +130,7 @@ TEST_CASE("weights rewritten by a kernel are taken over when it is done", "[equa
 TEST_CASE("a weight rewritten between backward and step is what the step updates", "[equality]")
 {
   for (const manner& how : both) {
-    fixture<cm::bf16> it{recipe(), how};
+    fixture<cm::bf16> it{recipe(3), how};
     for (std::uint32_t now = 0; now < 5; ++now) {
       differentiate(it, now);
       const auto value = [now](std::uint64_t i) { return 0.3F * mixed::noise(now * 31'337 + i); };
@@ -163,7 +153,7 @@ TEST_CASE("a gradient that is changed through its list is measured again", "[equ
   for (const manner& how : both)
     for (const std::size_t changed : {std::size_t{3}, std::size_t{1}, not_done}) {
       INFO("parameter " << changed << (how.in_place ? ", in place" : "") << (how.rehearsed ? ", rehearsed" : ""));
-      fixture<cm::bf16> it{recipe(), how};
+      fixture<cm::bf16> it{recipe(3), how};
       for (std::uint32_t now = 0; now < 6; ++now) {
         differentiate(it, now);
         {
@@ -185,7 +175,7 @@ TEST_CASE("pins that are still held stop a step where it can be taken again", "[
 {
   for (const manner& how : both)
     for (const bool on_gradient : {false, true}) {
-      fixture<cm::bf16> it{recipe(), how};
+      fixture<cm::bf16> it{recipe(3), how};
       int refused = 0;
       for (std::uint32_t now = 0; now < 6; ++now) {
         differentiate(it, now);

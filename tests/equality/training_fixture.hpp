@@ -32,6 +32,18 @@ struct manner {
   std::uint32_t more_frames = 0;
 };
 
+inline constexpr manner both[] = {
+    {.more_frames = 8}, {.in_place = true, .more_frames = 8}, {.in_place = true, .rehearsed = false, .more_frames = 8}};
+
+/// Clipped, with a loss scale that changes. @param spoilt   the step whose gradients overflow
+[[nodiscard]] inline mixed::recipe recipe(std::uint32_t spoilt)
+{
+  return {.kind = mixed::precision::bf16,
+          .clip = {.norm = 1.0F},
+          .scale = {.scale = 512.0F, .window = 2},
+          .spoilt = {spoilt, mixed::never}};
+}
+
 template <class Element>
 [[nodiscard]] constexpr mixed::precision precision_of() noexcept
 {

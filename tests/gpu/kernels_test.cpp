@@ -56,18 +56,11 @@ template <class Kernel>
 void update_on_both(gpu::kernel_runner& runner, tally& result, const Kernel& kernel, const parameter_case& what,
                     std::size_t elements, std::size_t distance = 0)
 {
-  cm::serial alone;
-  stored_parameter host{kernel, what, elements, distance};
-  stored_parameter device{kernel, what, elements, distance};
-  for (std::uint64_t step = 1; step <= 4; ++step) {
-    const opt::gradient_transform how{step % 2 == 0 ? 0.3F : 1.0F, step == 3 ? 0.5F : 0.0F};
-    const opt::step_settings settings{0.01F, step * step * 1000 - 999};
-    host.differentiate(step);
-    device.differentiate(step);
-    opt::update_parameter(kernel, host.describe(step), how, settings, 42, alone);
-    runner.update(kernel, device.describe(step), how, settings, 42, device.is_over(step));
-    result.compare(host, device);
-  }
+  kernels::update_on_both(
+      kernel, what, elements, distance, [&](const auto&... of) { runner.update(of...); },
+      [&](const stored_parameter& host, const stored_parameter& device, std::uint64_t) {
+        result.compare(host, device);
+      });
 }
 
 void update_all_on_both(gpu::kernel_runner& runner, tally& result, std::size_t elements, std::size_t distance = 0)

@@ -159,6 +159,26 @@ void update_by_kernel(const Kernel& kernel, const opt::parameter_bytes& all, con
   });
 }
 
+/// Four steps by `update_parameter` and by `update(kernel, parameter, how, settings, seed, is_overwritten)`, over hostile
+/// numbers. @param compare   `compare(host, device, step)` after each
+template <class Kernel, class Update, class Compare>
+void update_on_both(const Kernel& kernel, const parameter_case& what, std::size_t elements, std::size_t distance,
+                    Update update, Compare compare)
+{
+  cm::serial alone;
+  stored_parameter host{kernel, what, elements, distance};
+  stored_parameter device{kernel, what, elements, distance};
+  for (std::uint64_t step = 1; step <= 4; ++step) {
+    const opt::gradient_transform how{step % 2 == 0 ? 0.3F : 1.0F, step == 3 ? 0.5F : 0.0F};
+    const opt::step_settings settings{0.01F, step * step * 1000 - 999};
+    host.differentiate(step);
+    device.differentiate(step);
+    opt::update_parameter(kernel, host.describe(step), how, settings, 42, alone);
+    update(kernel, device.describe(step), how, settings, std::uint64_t{42}, device.is_over(step));
+    compare(host, device, step);
+  }
+}
+
 /// `visit(name, kernel, has_masters)` for every arithmetic that has a device form, with every storage.
 template <class Visit>
 void for_each_kernel(Visit visit)

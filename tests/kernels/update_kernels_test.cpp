@@ -10,31 +10,18 @@ using namespace kernels;
 
 namespace {
 
-/// Four steps by `update_parameter` and by kernels, over hostile numbers: the same bytes after each.
-template <class Kernel>
-void equals_the_host(const Kernel& kernel, const parameter_case& what, std::size_t elements, std::size_t distance = 0)
-{
-  cm::serial alone;
-  stored_parameter host{kernel, what, elements, distance};
-  stored_parameter device{kernel, what, elements, distance};
-  for (std::uint64_t step = 1; step <= 4; ++step) {
-    const opt::gradient_transform how{step % 2 == 0 ? 0.3F : 1.0F, step == 3 ? 0.5F : 0.0F};
-    const opt::step_settings settings{0.01F, step * step * 1000 - 999};
-    host.differentiate(step);
-    device.differentiate(step);
-    opt::update_parameter(kernel, host.describe(step), how, settings, 42, alone);
-    update_by_kernel(kernel, device.describe(step), how, settings, 42, device.is_over(step));
-    INFO("step " << step << ", " << elements << " elements, " << distance << " B from a multiple of 16");
-    REQUIRE(host == device);
-  }
-}
-
+/// The same bytes after each step.
 void all_equal_the_host(std::size_t elements, std::size_t distance = 0)
 {
   for_each_kernel([&](const char* name, const auto& kernel, bool masters) {
     for (const parameter_case& what : parameter_cases(masters)) {
       INFO(name << (masters ? ", masters, " : ", no masters, ") << name_of(what));
-      equals_the_host(kernel, what, elements, distance);
+      update_on_both(
+          kernel, what, elements, distance, [](const auto&... of) { update_by_kernel(of...); },
+          [&](const stored_parameter& host, const stored_parameter& device, std::uint64_t step) {
+            INFO("step " << step << ", " << elements << " elements, " << distance << " B from a multiple of 16");
+            REQUIRE(host == device);
+          });
     }
   });
 }

@@ -290,40 +290,14 @@ std::vector<vector_type> gradients_of_all(const schedule& plan, const replicatio
 }
 
 template <class Element>
-std::vector<vector_type> train_alone(const schedule& plan, optimizer::adam kernel, const replication& how)
-{
-  support::managed_layers<Element> layers{512};
-  for (std::uint32_t part = 0; part < plan.part_count(); ++part) layers.declare(part);
-  layers.m().use(kernel);
-  layers.fill();
-  const auto read_all = [&] {
-    std::vector<vector_type> all;
-    for (const auto& [part, weight] : layers.parts())
-      all.push_back(layers.read(layers.m().acquire(weight, access::read)));
-    return all;
-  };
-  const std::uint32_t delay = plan.versions - 1;
-  std::vector<std::vector<vector_type>> history(plan.versions, read_all());  // the newest is the last
-  for (std::uint32_t batch = 0; batch < plan.batches; ++batch) {
-    auto scope = layers.m().iteration();
-    const std::vector<vector_type> read = history[history.size() - 1 - delay];
-    std::vector<vector_type> sums =
-        gradients_of_all(plan, how, batch, [&](std::uint32_t part) -> const vector_type& { return read[part]; });
-    if (batch == how.infinite_batch) support::spoil(sums[0]);
-    for (std::uint32_t part = 0; part < plan.part_count(); ++part) layers.set_gradient(part, sums[part]);
-    optimizer::step(layers.m(), kernel, how.options);
-    history.push_back(read_all());
-  }
-  return history.back();
-}
-
-template <class Element>
 void has_the_bits_of_one_device(const schedule& plan, const replication& how)
 {
   const bool has_masters = size_of(dtype_of<Element>) == 2;
   const optimizer::adam kernel{{.weight_decay = 0.01F}, {.masters = has_masters}};
   const trained found = train<Element>(plan, kernel, how);
-  const std::vector<vector_type> expected = train_alone<Element>(plan, kernel, how);
+  const std::vector<vector_type> expected = support::train_managed_alone<Element>(
+      plan, kernel, {.options = how.options, .infinite_batch = how.infinite_batch},
+      [&](std::uint32_t batch, auto weights_of) { return gradients_of_all(plan, how, batch, weights_of); });
   CAPTURE(plan.name, plan.stage_count(), plan.micro_batches, how.replicas, how.divided.gradients,
           how.divided.parameters);
   for (const std::vector<vector_type>& replica : found.weights) CHECK(replica == expected);

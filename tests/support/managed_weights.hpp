@@ -261,10 +261,11 @@ class managed_weights {
 };
 
 /// The result of training the whole model on one device: batch t reads the weights of `delay` updates before.
+/// @param gradients   `gradients(batch, weights_of)`: those of all parts, where `weights_of(part)` are the weights
 /// @return   the weights of each part in the end
-template <class Element, class Kernel>
+template <class Element, class Kernel, class Gradients>
 [[nodiscard]] std::vector<vector_type> train_managed_alone(const chunkmem::pipeline::schedule& plan, Kernel kernel,
-                                                           const managed_recipe& how)
+                                                           const managed_recipe& how, Gradients gradients)
 {
   managed_layers<Element> layers{512};
   for (std::uint32_t part = 0; part < plan.part_count(); ++part) layers.declare(part);
@@ -284,7 +285,7 @@ template <class Element, class Kernel>
     const std::uint32_t delay = plan.versions - 1;
     const std::vector<vector_type>& read = history[batch < delay ? 0 : batch - delay];
     std::vector<vector_type> sums =
-        gradients_of_batch(plan, batch, [&](std::uint32_t part) -> const vector_type& { return read[part]; });
+        gradients(batch, [&](std::uint32_t part) -> const vector_type& { return read[part]; });
     if (batch == how.infinite_batch) spoil(sums[0]);
     for (std::uint32_t part = 0; part < plan.part_count(); ++part) {
       for (float& it : sums[part]) it *= scales.factor(batch);
@@ -294,6 +295,14 @@ template <class Element, class Kernel>
     history.push_back(read_all());
   }
   return history.back();
+}
+template <class Element, class Kernel>
+[[nodiscard]] std::vector<vector_type> train_managed_alone(const chunkmem::pipeline::schedule& plan,
+                                                           const Kernel& kernel, const managed_recipe& how)
+{
+  return train_managed_alone<Element>(plan, kernel, how, [&](std::uint32_t batch, auto weights_of) {
+    return gradients_of_batch(plan, batch, weights_of);
+  });
 }
 
 }  // namespace support
