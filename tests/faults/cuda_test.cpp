@@ -48,7 +48,7 @@ support::fake_device_options options()
 {
   static const cm::bytes device = [] {
     fake_device memory{{.device_capacity = 1_MiB, .host_capacity = 1_MiB}};
-    cuda_manager m{memory, {.chunk_bytes = 4_KiB}};
+    cuda_manager m{memory, {.chunk_bytes = 6_KiB}};
     return trainer{m, memory, usual}.rehearse().smallest_device;
   }();
   return {.device_capacity = device, .host_capacity = 512_KiB};
@@ -65,7 +65,7 @@ class attempt {
   void make()
   {
     if (!memory) memory.emplace(options(), runtime);
-    if (!m) m.emplace(*memory, cm::manager_options{.chunk_bytes = 4_KiB});
+    if (!m) m.emplace(*memory, cm::manager_options{.chunk_bytes = 6_KiB});
     if (work) return;
     const cm::agent side = memory->adopt();
     work.emplace(*m, *memory, usual, mixed::crew{cm::agent::compute, side});

@@ -159,8 +159,8 @@ void update_by_kernel(const Kernel& kernel, const opt::parameter_bytes& all, con
   });
 }
 
-/// Four steps by `update_parameter` and by `update(kernel, parameter, how, settings, seed, is_overwritten)`, over hostile
-/// numbers. @param compare   `compare(host, device, step)` after each
+/// Four steps over hostile numbers, by `update_parameter` and by `update(kernel, parameter, how, settings, seed,
+/// is_overwritten)`. @param compare   `compare(host, device, step)` after each
 template <class Kernel, class Update, class Compare>
 void update_on_both(const Kernel& kernel, const parameter_case& what, std::size_t elements, std::size_t distance,
                     Update update, Compare compare)
