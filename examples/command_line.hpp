@@ -8,9 +8,11 @@
 #include <charconv>
 #include <initializer_list>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -40,6 +42,36 @@ template <class Problem, class Number>
                   std::to_string(lowest) + " to " + std::to_string(highest)};
   }
   return number;
+}
+
+/// The same for an option that may be absent, whose text is then empty: `out` stays.
+template <class Problem, class Number>
+void read_whole(const char* option, const std::string& text, std::type_identity_t<Number> lowest,
+                std::type_identity_t<Number> highest, Number& out)
+{
+  if (!text.empty()) out = whole<Problem, Number>(option, text, lowest, highest);
+}
+
+template <class Problem, class Number>
+void read_whole(const char* option, const std::string& text, std::type_identity_t<Number> lowest,
+                std::type_identity_t<Number> highest, std::optional<Number>& out)
+{
+  if (!text.empty()) out = whole<Problem, Number>(option, text, lowest, highest);
+}
+
+/// Whether the command line has this option. An option that is not declared is not there.
+[[nodiscard]] inline bool is_given(const CLI::App& app, const char* name)
+{
+  const CLI::Option* const option = app.get_option_no_throw(name);
+  return option != nullptr && option->count() > 0;
+}
+
+/// Refuses options that would change nothing, or that exclude another one. @throws Problem   the option and `why`
+template <class Problem>
+void refuse(const CLI::App& app, std::initializer_list<const char*> names, const std::string& why)
+{
+  for (const char* const name : names)
+    if (is_given(app, name)) throw Problem{name + why};
 }
 
 /// @param json   the text of --json: the members of its object

@@ -21,15 +21,15 @@ namespace configurator = chunkmem::configurator;
 using max_model::problem;
 
 struct raw_options {
-  std::string cluster{}, model{}, sequence{}, rows{}, schedules{}, threads{}, best{}, seconds{}, device{}, host{};
-  std::string activation_bytes{}, sums{}, optimizer{}, profile{}, plan{}, plans{}, trace{}, svg{};
+  std::string sequence{}, rows{}, schedules{}, threads{}, best{}, seconds{}, device{}, host{};
+  std::string activation_bytes{}, sums{}, optimizer{};
 };
 
 void declare(CLI::App& app, raw_options& raw, options& out)
 {
-  app.add_option("--cluster", raw.cluster, "JSON file of a cluster, as probe_links writes it");
-  app.add_option("--model", raw.model, "JSON file of a transformer, or the name of one (--models lists them)");
-  app.add_option("--profile", raw.profile,
+  app.add_option("--cluster", out.cluster, "JSON file of a cluster, as probe_links writes it");
+  app.add_option("--model", out.model, "JSON file of a transformer, or the name of one (--models lists them)");
+  app.add_option("--profile", out.profile,
                  "JSON file of measured times and bytes of that model: plans are cut between its parts");
   app.add_flag("--models", out.lists_models, "print the names of models");
   app.add_option("--rows", raw.rows, "rows of a batch, over all replicas");
@@ -54,10 +54,10 @@ void declare(CLI::App& app, raw_options& raw, options& out)
   app.add_option("--best", raw.best, "plans that are printed (10)");
   app.add_option("--seconds", raw.seconds, "end the search after this many seconds, with the best plans so far");
   app.add_flag("--quiet", out.is_quiet, "do not show the progress of the search");
-  app.add_option("--plan", raw.plan, "write the best plan that can be run to this file");
-  app.add_option("--plans", raw.plans, "write all printed plans that can be run to this folder: 1.plan, 2.plan, ...");
-  app.add_option("--trace", raw.trace, "write a trace of its first pipeline, for ui.perfetto.dev, to this file");
-  app.add_option("--svg", raw.svg, "write a picture of its first pipeline to this file");
+  app.add_option("--plan", out.plan, "write the best plan that can be run to this file");
+  app.add_option("--plans", out.plans, "write all printed plans that can be run to this folder: 1.plan, 2.plan, ...");
+  app.add_option("--trace", out.trace, "write a trace of its first pipeline, for ui.perfetto.dev, to this file");
+  app.add_option("--svg", out.svg, "write a picture of its first pipeline to this file");
   command_line::add_common_flags(app, out.common, "print one JSON object in place of the tables");
   command_line::arrange(app,
                         {{"Problem", "FILE", {"--cluster", "--profile"}},
@@ -114,15 +114,13 @@ options parse_options(int count, const char* const* arguments)
   declare(app, raw, out);
   command_line::read<problem>(app, count, arguments);
   if (out.common.asks_only() || out.lists_models) return out;
-  for (const auto& [option, text] :
-       {std::pair{"--cluster", &raw.cluster}, {"--model", &raw.model}, {"--rows", &raw.rows}})
-    if (text->empty()) throw problem{std::string{option} + " is missing (see --help)"};
+  for (const char* const option : {"--cluster", "--model", "--rows"})
+    if (!command_line::is_given(app, option)) throw problem{std::string{option} + " is missing (see --help)"};
   const auto whole = [](const char* option, const std::string& text, std::uint64_t least, std::uint64_t most,
                         std::uint64_t without) {
-    return text.empty() ? without : command_line::whole<problem>(option, text, least, most);
+    command_line::read_whole<problem>(option, text, least, most, without);
+    return without;
   };
-  out.cluster = raw.cluster;
-  out.model = raw.model;
   constexpr std::uint64_t one = 1, most_bytes = std::uint64_t{1} << 50;
   out.space.rows = whole("--rows", raw.rows, one, std::uint64_t{1} << 24, one);
   out.sequence = whole("--sequence", raw.sequence, one, std::uint64_t{1} << 24, 0);
@@ -140,13 +138,8 @@ options parse_options(int count, const char* const* arguments)
     throw problem{"--sums '" + raw.sums + "' is unknown: choose ring or direct"};
   if (raw.sums == "direct") out.trainer.sums = configurator::sum_route::direct;
   if (!raw.optimizer.empty()) take_optimizer(raw.optimizer, out.trainer);
-  if (!raw.profile.empty()) out.profile = raw.profile;
   if (out.profile && !(raw.sequence.empty() && raw.activation_bytes.empty()))
     throw problem{"--profile has times and bytes of its own: leave --sequence and --activation-bytes out"};
-  if (!raw.plan.empty()) out.plan = raw.plan;
-  if (!raw.plans.empty()) out.plans = raw.plans;
-  if (!raw.trace.empty()) out.trace = raw.trace;
-  if (!raw.svg.empty()) out.svg = raw.svg;
   return out;
 }
 

@@ -18,18 +18,18 @@
 namespace gpt {
 namespace {
 
+using command_line::read_whole;
+
 /// The words of the command line before they are parsed: this program's own sentences report errors.
 struct raw_options {
   std::string device_memory, host_memory, chunk_bytes;
   std::string layers, width, heads, context, batch, steps, seed, sample, learning_rate;
   std::string precision, gradient, activations, device_rate, link_rate, accumulate, update, clip, threads;
-  std::string eviction, layout, placement, device_share, transfer, text, trace, report, metrics, exported;
-  std::string checkpoint, every, resume;
-  std::string mlp, recompute, windows, init, lora, export_weights;
+  std::string eviction, layout, placement, device_share, transfer;
+  std::string every, mlp, recompute, windows, lora;
   std::string ranks, shard, nodes, gathers_ahead;
-  std::string stages, micro_batches, schedule, replicas;
-  std::string plan, cluster, write_model, write_profile, profile, kind, forecast;
-  std::string sample_room, sample_file, noise;
+  std::string stages, micro_batches, replicas;
+  std::string sample_room, noise;
 };
 
 /// The words that choose one policy of a list: their names, without the family at the end.
@@ -118,7 +118,7 @@ void declare(CLI::App& app, program whose, raw_options& raw, options& out)
     app.add_option("--sample-room", raw.sample_room,
                    "with sample=auto: bytes for the kept rows of all inputs, or a part of all rows such as 40% "
                    "(default: the bytes of sample=0.3)");
-    app.add_option("--sample-file", raw.sample_file,
+    app.add_option("--sample-file", out.ratio_file,
                    "with sample=auto: file to which ratios are written (sample_ratios.txt)");
     app.add_option("--noise", raw.noise, "with sample=: print the noise of the gradients every so many steps");
     app.add_option("--recompute", raw.recompute,
@@ -130,11 +130,11 @@ void declare(CLI::App& app, program whose, raw_options& raw, options& out)
     app.add_option("--windows", raw.windows,
                    "windows of the text: random: they begin anywhere; or fixed: the text is cut into windows, each is "
                    "used once in an epoch, and sampling recognizes it (random)");
-    app.add_option("--init", raw.init,
+    app.add_option("--init", out.init,
                    "start with the weights of this safetensors file, or of the newest checkpoint of this folder");
     app.add_option("--lora", raw.lora,
                    "freeze all weights, and train adapters of this rank at the four products of each layer");
-    app.add_option("--export-weights", raw.export_weights, "write the weights to this safetensors file at the end");
+    app.add_option("--export-weights", out.export_weights, "write the weights to this safetensors file at the end");
   }
   if (is_cuda) {
     app.add_option("--device-rate", raw.device_rate, "for planners: operations a second of the GPU (1.56e14)");
@@ -154,12 +154,12 @@ void declare(CLI::App& app, program whose, raw_options& raw, options& out)
       "--device-share", raw.device_share,
       "share of the states that fixed_split keeps on the device, or that update_share updates there, 0 to 1 (0.5)");
   app.add_option("--transfer", raw.transfer, "when copies start: " + with_default(words_of<any_transfer>()));
-  app.add_option("--text", raw.text, "file or folder to train on");
-  app.add_option("--trace", raw.trace, "write a Chrome trace to this JSON file");
-  app.add_option("--report", raw.report, "write losses and the memory report to this JSON file");
-  app.add_option("--metrics", raw.metrics,
+  app.add_option("--text", out.text, "file or folder to train on");
+  app.add_option("--trace", out.trace, "write a Chrome trace to this JSON file");
+  app.add_option("--report", out.report, "write losses and the memory report to this JSON file");
+  app.add_option("--metrics", out.metrics,
                  "write a line of JSON to this file after each step; a resumed training continues its file");
-  if (!is_cuda) app.add_option("--export", raw.exported, "write first weights, batches and settings to this JSON file");
+  if (!is_cuda) app.add_option("--export", out.exported, "write first weights, batches and settings to this JSON file");
   app.add_option("--ranks", raw.ranks, "threads that train together, each with its own device and batch");
   app.add_option(
       "--shard", raw.shard,
@@ -176,43 +176,37 @@ void declare(CLI::App& app, program whose, raw_options& raw, options& out)
                    "stages of a pipeline: threads, or processes: mpirun -n 4 gpt --stages 4 --microbatches 8");
     app.add_option("--microbatches", raw.micro_batches,
                    "micro-batches that pass the stages in one step (2 for each stage)");
-    app.add_option("--schedule", raw.schedule,
+    app.add_option("--schedule", out.schedule,
                    "schedule of the stages: gpipe, 1f1b, eager, interleaved, 2bw, zb-h1, zb-h2, zb-1p, zb-2p or zb-v, "
                    "or a file (1f1b)");
     app.add_option("--replicas", raw.replicas,
                    "pipelines in parallel, each with its own rows; --shard sets the data that they divide (1)");
-    app.add_option("--plan", raw.plan,
+    app.add_option("--plan", out.plan,
                    "train by this plan of configure: as threads, or processes: mpirun -n 4 gpt --plan FILE");
-    app.add_option("--cluster", raw.cluster, "the cluster of the plan, a file of probe_links");
+    app.add_option("--cluster", out.cluster, "the cluster of the plan, a file of probe_links");
     app.add_option(
-        "--forecast", raw.forecast,
+        "--forecast", out.forecast,
         "do not train: print how long a step takes on the cluster of this file of probe_links, with a rank on "
         "each node, by running the trainer in virtual time");
     app.add_option(
         "--device-rate", raw.device_rate,
         "with --forecast: operations a second of a rank in the products of its passes (default: the rate in the file)");
-    app.add_option("--write-model", raw.write_model, "write the model to this JSON file, for configure, and end");
-    app.add_option("--write-profile", raw.write_profile,
+    app.add_option("--write-model", out.write_model, "write the model to this JSON file, for configure, and end");
+    app.add_option("--write-profile", out.write_profile,
                    "measure some steps with batches of 1, 2, 4, ... rows up to --batch, write the seconds and bytes of "
                    "each layer to this JSON file, for configure, and end");
-    app.add_option("--kind", raw.kind, "with --write-profile: the kind of the measuring node in the cluster (node-0)");
-    app.add_option("--profile", raw.profile, "the profile for which the plan was made");
+    app.add_option("--kind", out.kind, "with --write-profile: the kind of the measuring node in the cluster (node-0)");
+    app.add_option("--profile", out.profile, "the profile for which the plan was made");
   }
-  app.add_option("--checkpoint", raw.checkpoint, "save to this folder");
+  app.add_option("--checkpoint", out.checkpoint, "save to this folder");
   app.add_option("--every", raw.every, "steps between two checkpoints (10); the last step is always saved");
-  app.add_option("--resume", raw.resume,
+  app.add_option("--resume", out.resume,
                  "resume from the newest complete checkpoint of this folder; if --checkpoint names the same folder and "
                  "it has no checkpoint yet, start: so the same command starts and resumes a run");
   app.add_flag("--verify", out.verify, "train again with unlimited device memory and compare every bit");
   command_line::add_common_flags(app, out.common,
                                  "print the object of --report on standard output, and all text on standard error");
   arrange(app);
-}
-
-template <class Number>
-void read_whole(const char* option, const std::string& text, Number lowest, Number highest, Number& out)
-{
-  if (!text.empty()) out = command_line::whole<problem>(option, text, lowest, highest);
 }
 
 void read_real(const char* option, const std::string& text, const char* range, bool (*accepts)(float), float& out)
@@ -308,17 +302,17 @@ void read_sampling(const raw_options& raw, program whose, options& out)
   out.sample_ratio = number;
 }
 
-/// Options that need --activations sample.
-void read_sampling_options(const raw_options& raw, options& out)
+void refuse(const CLI::App& app, std::initializer_list<const char*> names, const std::string& why)
 {
-  const auto expect = [](const char* option, const std::string& text, bool may, const char* with) {
-    if (!text.empty() && !may) throw problem{std::string{option} + " needs --activations " + with + " (leave it out)"};
-  };
-  expect("--sample-room", raw.sample_room, out.measures_ratios, "sample=auto");
-  expect("--sample-file", raw.sample_file, out.measures_ratios, "sample=auto");
-  expect("--noise", raw.noise, out.activations == activation_mode::sample, "sample=");
-  if (!raw.sample_file.empty()) out.ratio_file = raw.sample_file;
-  read_whole("--noise", raw.noise, std::size_t{1}, std::size_t{1000000}, out.noise);
+  command_line::refuse<problem>(app, names, why + " (leave it out)");
+}
+
+/// Options that need --activations sample.
+void read_sampling_options(const CLI::App& app, const raw_options& raw, options& out)
+{
+  if (!out.measures_ratios) refuse(app, {"--sample-room", "--sample-file"}, " needs --activations sample=auto");
+  if (out.activations != activation_mode::sample) refuse(app, {"--noise"}, " needs --activations sample=");
+  read_whole<problem>("--noise", raw.noise, 1, 1000000, out.noise);
   if (raw.sample_room.ends_with('%')) {
     float percent = 0.0f;
     read_real(
@@ -331,7 +325,7 @@ void read_sampling_options(const raw_options& raw, options& out)
   }
 }
 
-void read_activations(const raw_options& raw, program whose, options& out)
+void read_activations(const CLI::App& app, const raw_options& raw, program whose, options& out)
 {
   out.activations = whose == program::gpt_cuda ? activation_mode::recompute : activation_mode::swap;
   if (raw.activations.starts_with(sampling)) {
@@ -341,7 +335,7 @@ void read_activations(const raw_options& raw, program whose, options& out)
         read_word("--activations", raw.activations, {"swap", "keep", "recompute", "karma", "planned"});
     if (!raw.activations.empty()) out.activations = static_cast<activation_mode>(word);
   }
-  read_sampling_options(raw, out);
+  read_sampling_options(app, raw, out);
   const auto read_rate = [&](const char* option, const std::string& text, double& rate) {
     if (text.empty() || whose == program::gpt) return;
     if (!is_planned(out.activations))
@@ -361,14 +355,12 @@ void read_tuning(const raw_options& raw, options& out)
   out.size.mlp = static_cast<nonlinearity>(read_word("--mlp", raw.mlp, {"gelu", "relu"}));
   out.windows = static_cast<window_choice>(read_word("--windows", raw.windows, {"random", "fixed"}));
   out.runs_qkv_again = read_word("--recompute", raw.recompute, {"none", "qkv"}) == 1;
-  if (!raw.lora.empty()) read_whole("--lora", raw.lora, std::size_t{1}, out.size.width, out.size.adapter_rank);
-  if (!raw.init.empty()) out.init = raw.init;
-  if (!raw.export_weights.empty()) out.export_weights = raw.export_weights;
+  read_whole<problem>("--lora", raw.lora, 1, out.size.width, out.size.adapter_rank);
   if (out.runs_qkv_again && out.activations != activation_mode::swap && out.activations != activation_mode::sample)
     throw problem{"--recompute qkv needs --activations swap or sample (leave it out, or choose one)"};
-  if (out.size.adapter_rank > 0 && raw.init.empty() && raw.resume.empty())
+  if (out.size.adapter_rank > 0 && !out.init && !out.resume)
     throw problem{"--lora tunes a model that was trained before (add --init, or --resume)"};
-  if (!raw.exported.empty() && (out.size.mlp != nonlinearity::gelu || out.size.adapter_rank > 0))
+  if (out.exported && (out.size.mlp != nonlinearity::gelu || out.size.adapter_rank > 0))
     throw problem{"--export writes only trainings of all weights with GELU (leave it out, or --mlp relu and --lora)"};
 }
 
@@ -415,27 +407,26 @@ void read_sizes(const raw_options& raw, options& out)
 
 void read_numbers(const raw_options& raw, program whose, options& out)
 {
-  const std::size_t one = 1;
-  read_whole("--layers", raw.layers, one, std::size_t{512}, out.size.layers);
-  read_whole("--width", raw.width, one, std::size_t{16384}, out.size.width);
-  read_whole("--heads", raw.heads, one, std::size_t{512}, out.size.heads);
-  read_whole("--context", raw.context, std::size_t{2}, std::size_t{4096}, out.size.context);
-  read_whole("--batch", raw.batch, one, std::size_t{4096}, out.size.batch);
-  read_whole("--steps", raw.steps, one, std::size_t{1000000}, out.steps);
-  read_whole("--sample", raw.sample, std::size_t{0}, std::size_t{1000000}, out.sample);
-  read_whole("--every", raw.every, one, std::size_t{1000000}, out.every);
-  read_whole("--seed", raw.seed, std::uint64_t{0}, ~std::uint64_t{0}, out.seed);
-  read_whole("--accumulate", raw.accumulate, one, std::size_t{4096}, out.size.micro_batches);
+  read_whole<problem>("--layers", raw.layers, 1, 512, out.size.layers);
+  read_whole<problem>("--width", raw.width, 1, 16384, out.size.width);
+  read_whole<problem>("--heads", raw.heads, 1, 512, out.size.heads);
+  read_whole<problem>("--context", raw.context, 2, 4096, out.size.context);
+  read_whole<problem>("--batch", raw.batch, 1, 4096, out.size.batch);
+  read_whole<problem>("--steps", raw.steps, 1, 1000000, out.steps);
+  read_whole<problem>("--sample", raw.sample, 0, 1000000, out.sample);
+  read_whole<problem>("--every", raw.every, 1, 1000000, out.every);
+  read_whole<problem>("--seed", raw.seed, 0, ~std::uint64_t{0}, out.seed);
+  read_whole<problem>("--accumulate", raw.accumulate, 1, 4096, out.size.micro_batches);
   read_real(
       "--learning-rate", raw.learning_rate, "above 0 and at most 1", [](float it) { return it > 0.0f && it <= 1.0f; },
       out.learning_rate);
   read_real(
       "--clip", raw.clip, "from 0 to 1000000", [](float it) { return it >= 0.0f && it <= 1e6f; }, out.clip);
-  if (!raw.threads.empty()) read_whole("--threads", raw.threads, 1u, 256u, out.threads.emplace(1u));
-  read_whole("--ranks", raw.ranks, one, std::size_t{64}, out.ranks);
-  if (!raw.shard.empty()) read_whole("--shard", raw.shard, 0u, 3u, out.shard.emplace(3u));
-  read_whole("--nodes", raw.nodes, one, std::size_t{4096}, out.nodes);
-  read_whole("--gathers-ahead", raw.gathers_ahead, 0u, 65536u, out.gathers_ahead);
+  read_whole<problem>("--threads", raw.threads, 1, 256, out.threads);
+  read_whole<problem>("--ranks", raw.ranks, 1, 64, out.ranks);
+  read_whole<problem>("--shard", raw.shard, 0, 3, out.shard);
+  read_whole<problem>("--nodes", raw.nodes, 1, 4096, out.nodes);
+  read_whole<problem>("--gathers-ahead", raw.gathers_ahead, 0, 65536, out.gathers_ahead);
   check_extents(out.size, whose);
 }
 
@@ -465,17 +456,14 @@ void check_measured(const options& chosen)
 }
 
 /// Refuses options that a training over ranks does not support, or would apply once for each rank.
-void check_ranks(const raw_options& raw, program whose, const options& chosen)
+void check_ranks(const CLI::App& app, const raw_options& raw, program whose, const options& chosen)
 {
   if (!over_ranks(chosen)) {
-    if (!raw.nodes.empty()) throw problem{"--nodes needs --ranks or --shard (leave it out)"};
-    if (!raw.gathers_ahead.empty()) throw problem{"--gathers-ahead needs --ranks or --shard 3 (leave it out)"};
-    return;
+    refuse(app, {"--nodes"}, " needs --ranks or --shard");
+    return refuse(app, {"--gathers-ahead"}, " needs --ranks or --shard 3");
   }
-  const std::pair<const char*, const std::string&> refused[] = {
-      {"--trace", raw.trace}, {"--report", raw.report}, {"--export", raw.exported}, {"--noise", raw.noise}};
-  for (const auto& [option, text] : refused)
-    if (!text.empty()) throw problem{std::string{option} + " is for one rank (leave it out, or --ranks and --shard)"};
+  command_line::refuse<problem>(app, {"--trace", "--report", "--export", "--noise"},
+                                " is for one rank (leave it out, or --ranks and --shard)");
   if (!raw.sample.empty() && chosen.sample > 0)
     throw problem{"--sample is for one rank (leave it out, or --ranks and --shard)"};
   check_measured(chosen);
@@ -500,34 +488,14 @@ void check_ranks(const raw_options& raw, program whose, const options& chosen)
                   ", which gathers units at their next use (leave it out)"};
 }
 
-using named_text = std::pair<const char*, const std::string&>;
-
-void refuse(std::initializer_list<named_text> given, const char* why)
-{
-  for (const auto& [option, text] : given)
-    if (!text.empty()) throw problem{std::string{option} + why + " (leave it out)"};
-}
-
 /// Refuses the options that a profile is not measured with.
-void check_profile(const raw_options& raw, const options& chosen)
+void check_profile(const CLI::App& app, const options& chosen)
 {
-  if (!chosen.plan) refuse({{"--profile", raw.profile}}, " needs --plan");
-  if (!chosen.write_profile) return refuse({{"--kind", raw.kind}}, " needs --write-profile");
-  refuse({{"--plan", raw.plan},
-          {"--write-model", raw.write_model},
-          {"--stages", raw.stages},
-          {"--ranks", raw.ranks},
-          {"--shard", raw.shard},
-          {"--activations", raw.activations},
-          {"--update", raw.update},
-          {"--device-memory", raw.device_memory},
-          {"--host-memory", raw.host_memory},
-          {"--steps", raw.steps},
-          {"--trace", raw.trace},
-          {"--report", raw.report},
-          {"--lora", raw.lora},
-          {"--checkpoint", raw.checkpoint},
-          {"--resume", raw.resume}},
+  if (!chosen.plan) refuse(app, {"--profile"}, " needs --plan");
+  if (!chosen.write_profile) return refuse(app, {"--kind"}, " needs --write-profile");
+  refuse(app,
+         {"--plan", "--write-model", "--stages", "--ranks", "--shard", "--activations", "--update", "--device-memory",
+          "--host-memory", "--steps", "--trace", "--report", "--lora", "--checkpoint", "--resume"},
          " cannot be combined with --write-profile, which measures steps with memory for everything");
   if (chosen.gradient == gradient_choice::in_place)
     throw problem{
@@ -536,53 +504,27 @@ void check_profile(const raw_options& raw, const options& chosen)
 }
 
 /// Refuses the options that a pipeline cannot have, and those that a plan chooses.
-void check_stages(const raw_options& raw, const options& chosen)
+void check_stages(const CLI::App& app, const raw_options& raw, const options& chosen)
 {
   if (chosen.plan && !chosen.cluster) throw problem{"--plan needs the cluster of the plan (add --cluster FILE)"};
-  if (!chosen.plan) refuse({{"--cluster", raw.cluster}}, " needs --plan");
+  if (!chosen.plan) refuse(app, {"--cluster"}, " needs --plan");
   if (chosen.write_model)
-    refuse({{"--plan", raw.plan},
-            {"--stages", raw.stages},
-            {"--ranks", raw.ranks},
-            {"--shard", raw.shard},
-            {"--checkpoint", raw.checkpoint},
-            {"--resume", raw.resume},
-            {"--metrics", raw.metrics}},
+    refuse(app, {"--plan", "--stages", "--ranks", "--shard", "--checkpoint", "--resume", "--metrics"},
            " cannot be combined with --write-model, which does not train");
-  check_profile(raw, chosen);
-  if (!over_stages(chosen))
-    return refuse({{"--microbatches", raw.micro_batches}, {"--schedule", raw.schedule}, {"--replicas", raw.replicas}},
-                  " needs --stages");
-  refuse({{"--trace", raw.trace},
-          {"--report", raw.report},
-          {"--export", raw.exported},
-          {"--noise", raw.noise},
-          {"--ranks", raw.ranks},
-          {"--nodes", raw.nodes},
-          {"--gathers-ahead", raw.gathers_ahead},
-          {"--sample", raw.sample},
-          {"--recompute", raw.recompute},
-          {"--update", raw.update},
-          {"--mlp", raw.mlp},
-          {"--windows", raw.windows},
-          {"--init", raw.init},
-          {"--lora", raw.lora},
-          {"--export-weights", raw.export_weights},
-          {"--accumulate", raw.accumulate}},
+  check_profile(app, chosen);
+  if (!over_stages(chosen)) return refuse(app, {"--microbatches", "--schedule", "--replicas"}, " needs --stages");
+  refuse(app,
+         {"--trace", "--report", "--export", "--noise", "--ranks", "--nodes", "--gathers-ahead", "--sample",
+          "--recompute", "--update", "--mlp", "--windows", "--init", "--lora", "--export-weights", "--accumulate"},
          chosen.plan ? " cannot be combined with --plan" : " cannot be combined with --stages");
   if (chosen.plan)
-    refuse({{"--stages", raw.stages},
-            {"--microbatches", raw.micro_batches},
-            {"--batch", raw.batch},
-            {"--schedule", raw.schedule},
-            {"--replicas", raw.replicas},
-            {"--shard", raw.shard},
-            {"--activations", raw.activations},
-            {"--placement", raw.placement}},
+    refuse(app,
+           {"--stages", "--microbatches", "--batch", "--schedule", "--replicas", "--shard", "--activations",
+            "--placement"},
            " cannot be combined with --plan, which sets it");
   if (chosen.plan && chosen.precision == chunkmem::dtype::float32)
     throw problem{"--precision fp32 cannot be combined with --plan, which assumes 16-bit types (choose bf16 or fp16)"};
-  if (!chosen.plan && chosen.replicas == 1) refuse({{"--shard", raw.shard}}, " needs --replicas 2 or more");
+  if (!chosen.plan && chosen.replicas == 1) refuse(app, {"--shard"}, " needs --replicas 2 or more");
   if (chosen.shard == 0u)
     throw problem{"--shard 0 cannot be combined with --stages, whose replicas divide states (choose 1, 2 or 3)"};
   if (chosen.gradient == gradient_choice::in_place)
@@ -595,20 +537,12 @@ void check_stages(const raw_options& raw, const options& chosen)
 }
 
 /// @pre   ranks and policies are read
-void read_forecast(const raw_options& raw, program whose, options& out)
+void read_forecast(const CLI::App& app, const raw_options& raw, program whose, options& out)
 {
   if (whose == program::gpt_cuda) return;
-  if (raw.forecast.empty()) return refuse({{"--device-rate", raw.device_rate}}, " needs --forecast");
-  out.forecast = raw.forecast;
-  refuse({{"--ranks", raw.ranks},
-          {"--plan", raw.plan},
-          {"--stages", raw.stages},
-          {"--accumulate", raw.accumulate},
-          {"--checkpoint", raw.checkpoint},
-          {"--resume", raw.resume},
-          {"--metrics", raw.metrics},
-          {"--init", raw.init},
-          {"--lora", raw.lora}},
+  if (!out.forecast) return refuse(app, {"--device-rate"}, " needs --forecast");
+  refuse(app,
+         {"--ranks", "--plan", "--stages", "--accumulate", "--checkpoint", "--resume", "--metrics", "--init", "--lora"},
          " cannot be combined with --forecast");
   if (!out.shard) throw problem{"--forecast is for a training over ranks (add --shard 3, or 0 to 2)"};
   if (raw.activations.starts_with(sampling))
@@ -623,16 +557,14 @@ void read_forecast(const raw_options& raw, program whose, options& out)
   if (rate > 0) out.computed_per_second = static_cast<double>(rate);
 }
 
-void read_stages(const raw_options& raw, options& out)
+void read_stages(const CLI::App& app, const raw_options& raw, options& out)
 {
-  const std::size_t one = 1;
-  read_whole("--stages", raw.stages, one, std::size_t{64}, out.stages);
-  read_whole("--replicas", raw.replicas, one, std::size_t{64}, out.replicas);
-  if (!raw.schedule.empty()) out.schedule = raw.schedule;
-  check_stages(raw, out);
+  read_whole<problem>("--stages", raw.stages, 1, 64, out.stages);
+  read_whole<problem>("--replicas", raw.replicas, 1, 64, out.replicas);
+  check_stages(app, raw, out);
   if (out.stages == 0) return;
   out.size.micro_batches = 2 * out.stages;
-  read_whole("--microbatches", raw.micro_batches, one, std::size_t{4096}, out.size.micro_batches);
+  read_whole<problem>("--microbatches", raw.micro_batches, 1, 4096, out.size.micro_batches);
 }
 
 }  // namespace
@@ -648,31 +580,19 @@ options parse_options(int count, const char* const* arguments, program whose)
   if (out.common.asks_only()) return out;
   read_sizes(raw, out);
   read_numbers(raw, whose, out);
-  if (!raw.plan.empty()) out.plan = raw.plan;
-  if (!raw.cluster.empty()) out.cluster = raw.cluster;
-  if (!raw.write_model.empty()) out.write_model = raw.write_model;
-  if (!raw.write_profile.empty()) out.write_profile = raw.write_profile;
-  if (!raw.profile.empty()) out.profile = raw.profile;
-  if (!raw.kind.empty()) out.kind = raw.kind;
-  read_forecast(raw, whose, out);
+  read_forecast(app, raw, whose, out);
   read_precision(out.plan && raw.precision.empty() ? "bf16" : raw.precision, whose, out.precision);
   read_choices(raw, whose, out);
-  read_activations(raw, whose, out);
+  read_activations(app, raw, whose, out);
   read_tuning(raw, out);
   check_gradient(out);
   read_policies(raw, out);
-  if (!raw.text.empty()) out.text = raw.text;
-  if (!raw.trace.empty()) out.trace = raw.trace;
-  if (!raw.report.empty()) out.report = raw.report;
-  if (!raw.metrics.empty()) out.metrics = raw.metrics;
-  if (!raw.exported.empty()) out.exported = raw.exported;
   for (const auto& other : {out.trace, out.report, out.exported})
     if (out.metrics && other && command_line::place_of(*out.metrics) == command_line::place_of(*other))
-      throw problem{"--metrics '" + raw.metrics + "' is also the file of another option (choose another file)"};
-  if (!raw.checkpoint.empty()) out.checkpoint = raw.checkpoint;
-  if (!raw.resume.empty()) out.resume = raw.resume;
-  check_ranks(raw, whose, out);
-  read_stages(raw, out);
+      throw problem{"--metrics '" + out.metrics->string() +
+                    "' is also the file of another option (choose another file)"};
+  check_ranks(app, raw, whose, out);
+  read_stages(app, raw, out);
   if (!raw.every.empty() && !out.checkpoint)
     throw problem{"--every needs --checkpoint (name a folder, or leave it out)"};
   return out;

@@ -13,23 +13,23 @@ namespace {
 
 /// The words of the command line before they are parsed: this program's own sentences report errors.
 struct raw_options {
-  std::string machine, model, micro_batch, layers, widths, strategies, csv, timeline;
+  std::string micro_batch, layers, widths, strategies;
   bool no_logits = false;
   bool no_recompute = false;
 };
 
 void declare(CLI::App& app, raw_options& raw, options& out)
 {
-  app.add_option("--machine", raw.machine, "JSON file of a machine (examples/max_model/machines)");
-  app.add_option("--model", raw.model, "JSON file of a transformer, or the name of one (--models lists them)");
+  app.add_option("--machine", out.machine, "JSON file of a machine (examples/max_model/machines)");
+  app.add_option("--model", out.model, "JSON file of a transformer, or the name of one (--models lists them)");
   app.add_option("--micro-batch", raw.micro_batch, "rows that go through the model together (4)");
   app.add_option("--layers", raw.layers, "layers of the model whose step is simulated (default: the model's)");
   app.add_option("--widths", raw.widths,
                  "widths at which the largest model is searched, with commas (default: the model's)");
   app.add_option("--strategies", raw.strategies,
                  "strategies to compare, with commas: " + command_line::listed(strategy_names()) + " (all)");
-  app.add_option("--csv", raw.csv, "write every number to this file");
-  app.add_option("--timeline", raw.timeline, "write one iteration of planned to this file, for tools/plot.py");
+  app.add_option("--csv", out.csv, "write every number to this file");
+  app.add_option("--timeline", out.timeline, "write one iteration of planned to this file, for tools/plot.py");
   app.add_flag("--only-bytes", out.only_bytes, "simulate nothing: no strategy planned, no step times");
   app.add_flag("--no-logits", raw.no_logits, "a classifier: no products with the vocabulary");
   app.add_flag("--no-recompute", raw.no_recompute, "layers keep all activations");
@@ -42,11 +42,6 @@ void declare(CLI::App& app, raw_options& raw, options& out)
                               {"Problem", "", {"--no-logits", "--no-recompute", "--fused-attention", "--models"}},
                               {"Output", "FILE", {"--csv", "--timeline"}},
                               {"Output", "", {"--only-bytes", "--json", "--version", "--help"}}});
-}
-
-std::uint64_t read_whole(const char* option, std::string_view text, std::uint64_t most)
-{
-  return command_line::whole<problem>(option, text, std::uint64_t{1}, most);
 }
 
 std::vector<std::string> words_of(const char* option, const std::string& text)
@@ -65,7 +60,7 @@ void read_lists(const raw_options& raw, options& out)
 {
   if (!raw.widths.empty())
     for (const std::string& word : words_of("--widths", raw.widths))
-      out.widths.push_back(read_whole("--widths", word, std::uint64_t{1} << 20));
+      out.widths.push_back(command_line::whole<problem, std::uint64_t>("--widths", word, 1, 1 << 20));
   if (raw.strategies.empty()) return;
   out.strategies = words_of("--strategies", raw.strategies);
   const std::vector<std::string_view> known = strategy_names();
@@ -84,20 +79,16 @@ options parse_options(int count, const char* const* arguments)
   declare(app, raw, out);
   command_line::read<problem>(app, count, arguments);
   if (out.common.asks_only() || out.lists_models) return out;
-  if (raw.machine.empty()) throw problem{"--machine is missing: name a JSON file of a machine (see --help)"};
-  if (raw.model.empty()) throw problem{"--model is missing: name a model or its JSON file (see --help)"};
-  out.machine = raw.machine;
-  out.model = raw.model;
-  if (!raw.micro_batch.empty()) out.micro_batch = read_whole("--micro-batch", raw.micro_batch, 65'536);
-  if (!raw.layers.empty())
-    out.layers = read_whole("--layers", raw.layers, chunkmem::workload::transformer_shape::most_layers);
+  if (out.machine.empty()) throw problem{"--machine is missing: name a JSON file of a machine (see --help)"};
+  if (out.model.empty()) throw problem{"--model is missing: name a model or its JSON file (see --help)"};
+  command_line::read_whole<problem>("--micro-batch", raw.micro_batch, 1, 65'536, out.micro_batch);
+  command_line::read_whole<problem>("--layers", raw.layers, 1, chunkmem::workload::transformer_shape::most_layers,
+                                    out.layers);
   read_lists(raw, out);
-  if (out.only_bytes && !raw.timeline.empty()) throw problem{"--timeline needs a simulation: leave out --only-bytes"};
-  if (!raw.timeline.empty() && !out.strategies.empty() &&
+  if (out.only_bytes && out.timeline) throw problem{"--timeline needs a simulation: leave out --only-bytes"};
+  if (out.timeline && !out.strategies.empty() &&
       std::find(out.strategies.begin(), out.strategies.end(), planned::name) == out.strategies.end())
     throw problem{"--timeline shows the strategy planned, and --strategies does not name it"};
-  if (!raw.timeline.empty()) out.timeline = raw.timeline;
-  if (!raw.csv.empty()) out.csv = raw.csv;
   out.has_logits = !raw.no_logits;
   out.recomputes = !raw.no_recompute;
   return out;

@@ -12,7 +12,7 @@ namespace {
 
 /// The words of the command line before they are parsed: this program's own sentences report errors.
 struct raw_options {
-  std::string steps{}, batch{}, device{}, planner{}, pictures{}, least_accuracy{};
+  std::string steps{}, batch{}, device{}, planner{}, least_accuracy{};
 };
 
 void declare(CLI::App& app, raw_options& raw, options& out)
@@ -22,7 +22,7 @@ void declare(CLI::App& app, raw_options& raw, options& out)
   app.add_option("--device", raw.device, "memory of the device, such as 4MiB (default: a quarter of all activations)");
   app.add_option("--planner", raw.planner,
                  "planner of activations: " + command_line::listed(planner_names) + " (planned)");
-  app.add_option("--pictures", raw.pictures,
+  app.add_option("--pictures", out.pictures,
                  "a file of pictures, see digits.py (default: pictures that this program draws)");
   app.add_option("--least-accuracy", raw.least_accuracy,
                  "percent of held-out pictures that must be right at the end, else the exit status is 1 (0)");
@@ -35,11 +35,6 @@ void declare(CLI::App& app, raw_options& raw, options& out)
                               {"Memory", "SIZE", {"--device"}},
                               {"Memory", "WORD", {"--planner"}},
                               {"Output", "", {"--verify", "--json", "--version", "--help"}}});
-}
-
-void read_whole(const char* option, const std::string& text, std::size_t lowest, std::size_t highest, std::size_t& out)
-{
-  if (!text.empty()) out = command_line::whole<gpt::problem>(option, text, lowest, highest);
 }
 
 planner_choice planner_of(const std::string& text)
@@ -60,12 +55,11 @@ options parse_options(int count, const char* const* arguments)
   declare(app, raw, out);
   command_line::read<gpt::problem>(app, count, arguments);
   if (out.common.asks_only()) return out;
-  read_whole("--steps", raw.steps, 1, 1000000, out.steps);
-  read_whole("--batch", raw.batch, 8, 4096, out.batch);
-  read_whole("--least-accuracy", raw.least_accuracy, 0, 100, out.least_accuracy);
+  command_line::read_whole<gpt::problem>("--steps", raw.steps, 1, 1000000, out.steps);
+  command_line::read_whole<gpt::problem>("--batch", raw.batch, 8, 4096, out.batch);
+  command_line::read_whole<gpt::problem>("--least-accuracy", raw.least_accuracy, 0, 100, out.least_accuracy);
   if (!raw.device.empty()) out.device = gpt::parse_size("--device", raw.device);
   if (!raw.planner.empty()) out.planner = planner_of(raw.planner);
-  if (!raw.pictures.empty()) out.pictures = raw.pictures;
   return out;
 }
 

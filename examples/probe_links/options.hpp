@@ -29,18 +29,18 @@ namespace detail {
 
 /// The words of the command line before they are parsed. Parsing gives one sentence for each mistake.
 struct raw_options {
-  std::string out{}, name{}, size{}, rounds{}, machine{}, device_bytes{};
+  std::string size{}, rounds{}, device_bytes{};
 };
 
 inline void declare(CLI::App& app, raw_options& raw, options& out)
 {
-  app.add_option("--out", raw.out, "write the cluster to this JSON file");
-  app.add_option("--name", raw.name, "name of the cluster (cluster)");
+  app.add_option("--out", out.out, "write the cluster to this JSON file");
+  app.add_option("--name", out.name, "name of the cluster (cluster)");
   app.add_option("--size", raw.size, "bytes of a large message (8388608)");
   app.add_option("--rounds", raw.rounds, "large messages that are timed for each link (5)");
   app.add_flag("--each-rank-a-node", out.each_rank_a_node,
                "each process is a node of one device, even if processes share memory");
-  app.add_option("--machine", raw.machine,
+  app.add_option("--machine", out.machine,
                  "JSON file of a machine (examples/max_model/machines) with the numbers of every node (default: they "
                  "are measured on the CPU)");
   app.add_option("--device-bytes", raw.device_bytes,
@@ -68,18 +68,11 @@ inline void declare(CLI::App& app, raw_options& raw, options& out)
   detail::declare(app, raw, out);
   command_line::read<problem>(app, count, arguments);
   if (out.common.asks_only()) return out;
-  if (raw.out.empty()) throw problem{"--out is missing: name a file for the cluster (see --help)"};
-  out.out = raw.out;
-  if (!raw.name.empty()) out.name = raw.name;
-  const auto whole = [](const char* option, const std::string& text, auto lowest, auto highest, auto& number) {
-    if (!text.empty()) number = command_line::whole<problem>(option, text, lowest, highest);
-  };
-  whole("--size", raw.size, std::uint64_t{4096}, std::uint64_t{1} << 30, out.size);
-  whole("--rounds", raw.rounds, std::uint32_t{1}, std::uint32_t{1000}, out.rounds);
-  if (!raw.machine.empty()) out.machine = raw.machine;
-  if (!raw.device_bytes.empty())
-    out.device_bytes = command_line::whole<problem>("--device-bytes", raw.device_bytes, std::uint64_t{1} << 16,
-                                                    std::uint64_t{1} << 50);
+  if (out.out.empty()) throw problem{"--out is missing: name a file for the cluster (see --help)"};
+  command_line::read_whole<problem>("--size", raw.size, 4096, 1 << 30, out.size);
+  command_line::read_whole<problem>("--rounds", raw.rounds, 1, 1000, out.rounds);
+  command_line::read_whole<problem>("--device-bytes", raw.device_bytes, 1 << 16, std::uint64_t{1} << 50,
+                                    out.device_bytes);
   return out;
 }
 

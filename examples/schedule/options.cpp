@@ -8,9 +8,9 @@
 #include <array>
 #include <charconv>
 #include <cstdint>
+#include <initializer_list>
 #include <string_view>
 #include <system_error>
-#include <utility>
 
 namespace schedule_example {
 namespace {
@@ -18,7 +18,7 @@ namespace {
 /// The words of the command line before they are parsed. Parsing gives one sentence for each mistake.
 struct raw_options {
   std::string stages{}, micro_batches{}, batches{}, parts{}, versions{}, gradient_sets{};
-  std::string schedule{}, times{}, update{}, svg{}, trace{}, text{};
+  std::string schedule{}, times{}, update{};
 };
 
 void declare(CLI::App& app, raw_options& raw, options& out)
@@ -43,9 +43,9 @@ void declare(CLI::App& app, raw_options& raw, options& out)
   app.add_flag("--recompute", out.recomputes,
                "run forward again before each backward run, which saves activation memory");
   app.add_flag("--steps", out.prints_steps, "print the list of steps of each stage");
-  app.add_option("--svg", raw.svg, "write a picture to this file");
-  app.add_option("--trace", raw.trace, "write a trace for ui.perfetto.dev to this file");
-  app.add_option("--text", raw.text, "write the schedule as text to this file");
+  app.add_option("--svg", out.svg, "write a picture to this file");
+  app.add_option("--trace", out.trace, "write a trace for ui.perfetto.dev to this file");
+  app.add_option("--text", out.text, "write the schedule as text to this file");
   command_line::add_common_flags(app, out.common, "print one JSON object in place of rows and table");
   command_line::arrange(
       app,
@@ -56,11 +56,6 @@ void declare(CLI::App& app, raw_options& raw, options& out)
        {"Times", "", {"--updates-aside"}},
        {"Output", "FILE", {"--svg", "--trace", "--text"}},
        {"Output", "", {"--steps", "--json", "--version", "--help"}}});
-}
-
-void read_whole(const char* option, const std::string& text, std::uint32_t highest, std::uint32_t& out)
-{
-  if (!text.empty()) out = command_line::whole<gpt::problem>(option, text, std::uint32_t{1}, highest);
 }
 
 /// Whether a text is a time that a picture can show.
@@ -86,18 +81,15 @@ void read_times(const std::string& text, chunkmem::pipeline::pass_seconds& out)
 }
 
 /// Refuses options that would change nothing, since they are mistakes of the user.
-void refuse_idle(const raw_options& raw, const options& out)
+void refuse_idle(const CLI::App& app, const options& out)
 {
-  const auto refuse = [&](const char* option, const std::string& text, const std::string& why) {
-    if (!text.empty()) throw gpt::problem{std::string{option} + " has no meaning here: " + why};
+  const auto refuse = [&](std::initializer_list<const char*> names, const std::string& why) {
+    command_line::refuse<gpt::problem>(app, names, " has no meaning here: " + why);
   };
-  if (out.file) {
-    for (const auto& [option, text] : {std::pair{"--stages", &raw.stages}, std::pair{"--batches", &raw.batches},
-                                       std::pair{"--microbatches", &raw.micro_batches}})
-      refuse(option, *text, "the file '" + out.file->string() + "' has this number");
-  }
-  if (out.file || out.schedule != "interleaved") refuse("--parts", raw.parts, "it belongs to --schedule interleaved");
-  if (out.file || out.schedule != "2bw") refuse("--versions", raw.versions, "it belongs to --schedule 2bw");
+  if (out.file)
+    refuse({"--stages", "--batches", "--microbatches"}, "the file '" + out.file->string() + "' has this number");
+  if (out.file || out.schedule != "interleaved") refuse({"--parts"}, "it belongs to --schedule interleaved");
+  if (out.file || out.schedule != "2bw") refuse({"--versions"}, "it belongs to --schedule 2bw");
 }
 
 void read_schedule(const raw_options& raw, options& out)
@@ -134,21 +126,18 @@ options parse_options(int count, const char* const* arguments)
   command_line::read<gpt::problem>(app, count, arguments);
   if (out.common.asks_only()) return out;
   read_schedule(raw, out);
-  refuse_idle(raw, out);
+  refuse_idle(app, out);
   if (out.schedule == "2bw") out.shape.batches = 3;  // two of them read the first version
-  read_whole("--stages", raw.stages, 4096, out.shape.stages);
-  read_whole("--microbatches", raw.micro_batches, 65536, out.shape.micro_batches);
-  read_whole("--batches", raw.batches, 4096, out.shape.batches);
-  read_whole("--parts", raw.parts, 65536, out.numbers.parts);
-  read_whole("--versions", raw.versions, 4096, out.numbers.versions);
+  command_line::read_whole<gpt::problem>("--stages", raw.stages, 1, 4096, out.shape.stages);
+  command_line::read_whole<gpt::problem>("--microbatches", raw.micro_batches, 1, 65536, out.shape.micro_batches);
+  command_line::read_whole<gpt::problem>("--batches", raw.batches, 1, 4096, out.shape.batches);
+  command_line::read_whole<gpt::problem>("--parts", raw.parts, 1, 65536, out.numbers.parts);
+  command_line::read_whole<gpt::problem>("--versions", raw.versions, 1, 4096, out.numbers.versions);
   check_size(out);
-  if (!raw.gradient_sets.empty()) read_whole("--gradient-sets", raw.gradient_sets, 64, out.gradient_sets.emplace());
+  command_line::read_whole<gpt::problem>("--gradient-sets", raw.gradient_sets, 1, 64, out.gradient_sets);
   if (!raw.times.empty()) read_times(raw.times, out.shape.seconds);
   if (!raw.update.empty() && !read_seconds(raw.update, out.update))
     throw gpt::problem{"--update '" + raw.update + "' is not a number of seconds, 0 or from 1e-9 to 1e6"};
-  if (!raw.svg.empty()) out.svg = raw.svg;
-  if (!raw.trace.empty()) out.trace = raw.trace;
-  if (!raw.text.empty()) out.text = raw.text;
   return out;
 }
 
