@@ -6,6 +6,7 @@
 // virtual time. A batch that no plan fits is named, and is not counted. Planners of one remedy get the best of several
 // numbers of merged blocks, as karma does. Then random chains of up to seven blocks, on which every plan can be tried.
 // Then the seconds of planning 200 blocks, unless the argument is `brief`.
+#include "../median.hpp"
 #include "../transfer/planning_figures.hpp"
 
 #include <chunkmem/activation/activation_planner.hpp>
@@ -30,6 +31,7 @@
 
 namespace {
 
+using bench::median;
 namespace cm = chunkmem;
 using namespace chunkmem::activation;
 using support::exhaustive;
@@ -47,12 +49,6 @@ struct summary {
   std::vector<double> gain_over_swap;    // of karma, over the best plan that only swaps
 };
 
-double median(std::vector<double> values)
-{
-  std::ranges::sort(values);
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
 double worst(const std::vector<double>& values)
 {
   return *std::ranges::max_element(values);

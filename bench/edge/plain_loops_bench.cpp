@@ -9,6 +9,7 @@
 // The figure is the ratio of two medians over all rounds after those of the warm-up; no round is left out. The bound is
 // for the uncapped run with states on the device, since that is the choice for a device with room; the others are shown
 // with it.
+#include "../median.hpp"
 #include "../transfer/planning_figures.hpp"
 
 #include <chunk_trainer.hpp>
@@ -30,6 +31,7 @@
 
 namespace {
 
+using bench::median;
 namespace cm = chunkmem;
 using placement = cm::placement::any_placement<cm::placement::device_margin, cm::placement::optimizer_on_host>;
 using memory = cm::backend::host_arena;
@@ -79,12 +81,6 @@ struct times {
   std::vector<double> user;
   std::vector<double> wall;
 };
-
-double median(std::vector<double> all)
-{
-  std::ranges::sort(all);
-  return (all[(all.size() - 1) / 2] + all[all.size() / 2]) / 2;
-}
 
 template <class Step>
 float timed(times& all, bool counts, Step step)

@@ -14,34 +14,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <limits>
 #include <vector>
 
 using namespace eviction_bench;
 
 namespace {
 
-constexpr int warm_up = 8;
-constexpr int measured = 12;  // decisions may settle in a cycle of a few steps
 constexpr int capacities = 10;
-constexpr double never = std::numeric_limits<double>::infinity();
-
-/// Frames that a step moves in the steady state; infinity where it does not fit.
-template <class Eviction>
-double steady(const trace& what, std::uint32_t frames, const Eviction& policy)
-{
-  try {
-    repeated_run<Eviction> run{what, frames, policy};
-    run.run(true);
-    run.tune();
-    for (int step = 0; step < warm_up; ++step) run.run(true);
-    double sum = 0;
-    for (int step = 0; step < measured; ++step) sum += run.run(true).all();
-    return sum / measured;
-  } catch (const cm::out_of_memory&) {
-    return never;
-  }
-}
 
 struct worst_ratios {
   double plain = 1;
@@ -81,7 +60,7 @@ void measure(const gpt_shape& shape, const char* name, worst_ratios& worst, std:
   const trace what = gpt_writer{shape}();
   const byte_bound bound{what};
   std::uint32_t least = 1;
-  while (steady(what, least, cm::eviction::cost_aware{0.0}) == never) ++least;
+  while (steady(what, least, cm::eviction::cost_aware{0.0}).frames == never) ++least;
   const std::uint32_t most = all_resident(what);
   std::printf("%u layers of %u chunks, %s: %u accesses\n", shape.layers, shape.chunks_per_layer, name,
               what.record.size());
@@ -89,11 +68,11 @@ void measure(const gpt_shape& shape, const char* name, worst_ratios& worst, std:
   for (int step = 0; step < capacities; ++step) {
     const std::uint32_t frames = least + (most - least) * static_cast<std::uint32_t>(step) / (capacities - 1);
     const double fewest = bound(frames);
-    const double plain = over(steady(what, frames, cm::eviction::cost_aware{0.0}), fewest);
-    const double moved[] = {steady(what, frames, cm::eviction::lru{}), steady(what, frames, cm::eviction::fifo{}),
-                            steady(what, frames, cm::eviction::list_order{}),
-                            steady(what, frames, cm::eviction::belady{}),
-                            steady(what, frames, cm::eviction::cost_aware{})};
+    const double plain = over(steady(what, frames, cm::eviction::cost_aware{0.0}).frames, fewest);
+    const double moved[] = {
+        steady(what, frames, cm::eviction::lru{}).frames, steady(what, frames, cm::eviction::fifo{}).frames,
+        steady(what, frames, cm::eviction::list_order{}).frames, steady(what, frames, cm::eviction::belady{}).frames,
+        steady(what, frames, cm::eviction::cost_aware{}).frames};
     const double tuned = over(moved[4], fewest);
     std::printf("  %6u  %8.1f %6.2f %6.2f %6.2f %6.3f | %6.3f %6.3f\n", frames, fewest, over(moved[0], fewest),
                 over(moved[1], fewest), over(moved[2], fewest), over(moved[3], fewest), plain, tuned);

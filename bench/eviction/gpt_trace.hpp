@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 /// Records of a GPT's training step, and the bytes that the engine moves when the step repeats.
@@ -206,5 +207,38 @@ class repeated_run {
   cm::decision_log log_;
   bool first_ = true;
 };
+
+inline constexpr int warm_up = 8;
+inline constexpr int measured = 12;  ///< decisions may settle in a cycle of a few steps
+inline constexpr double never = std::numeric_limits<double>::infinity();
+
+struct settled {
+  double frames = never;  ///< moved by a step, on average; infinity where it does not fit
+  bool repeats = true;    ///< every step moved as many; else decisions repeat in a cycle of many steps
+};
+
+/// The frames that a step moves in the steady state.
+template <class Eviction>
+[[nodiscard]] settled steady(const trace& what, std::uint32_t frames, const Eviction& policy = {})
+{
+  try {
+    repeated_run<Eviction> run{what, frames, policy};
+    run.run(true);
+    run.tune();
+    for (int step = 0; step < warm_up; ++step) run.run(true);
+    double sum = 0;
+    double least = never;
+    double most = 0;
+    for (int step = 0; step < measured; ++step) {
+      const double moved = run.run(true).all();
+      sum += moved;
+      least = std::min(least, moved);
+      most = std::max(most, moved);
+    }
+    return {sum / measured, least == most};
+  } catch (const cm::out_of_memory&) {
+    return {};
+  }
+}
 
 }  // namespace eviction_bench

@@ -6,6 +6,7 @@
 // cancels. A decision is the sequence of calls of a policy at a demand miss: name the victim, evict it, and add the
 // loaded chunk; half of the chunks are candidates. An access is acquire and release of a resident tensor by a manager
 // that follows a plan.
+#include "../callgrind.hpp"
 #include "../transfer/planning_figures.hpp"
 
 #include <chunkmem/chunkmem.hpp>
@@ -17,7 +18,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <iostream>
 #include <string>
 #include <utility>
@@ -98,26 +98,12 @@ void walk(std::uint32_t chunks, std::uint32_t iterations)
   }
 }
 
-/// Instructions of one whole run of this program, by callgrind; negative without callgrind.
-double count(const std::string& self, const std::string& arguments)
-{
-  const std::string command =
-      "valgrind --tool=callgrind --callgrind-out-file=/dev/null '" + self + "' " + arguments + " 2>&1";
-  std::FILE* const out = popen(command.c_str(), "r");
-  if (out == nullptr) return -1;
-  double instructions = -1;
-  char line[512];
-  while (std::fgets(line, sizeof line, out) != nullptr)
-    if (const char* found = std::strstr(line, "Collected : "); found != nullptr) instructions = std::atof(found + 12);
-  return pclose(out) == 0 ? instructions : -1;
-}
-
 /// Instructions of one round; negative without callgrind.
 double each(const std::string& self, const std::string& what, std::uint32_t chunks, std::uint32_t few,
             std::uint32_t more, double rounds)
 {
   const auto run = [&](std::uint32_t times) {
-    return count(self, what + " " + std::to_string(chunks) + " " + std::to_string(times));
+    return bench::count_instructions(self, what + " " + std::to_string(chunks) + " " + std::to_string(times));
   };
   const double base = run(few);
   const double longer = run(more);

@@ -6,6 +6,7 @@
 // the body, or to 64 MiB. Other engines are re-implemented by their rules, and are also judged over whole lists. No
 // clock is read; the cost of searches is counted in instructions by callgrind, where it is installed. Then the waste of
 // each layout of chunkmem with frames of 1 to 256 MiB. "Ours" is the default layout of a manager.
+#include "../callgrind.hpp"
 #include "../transfer/planning_figures.hpp"
 
 #include <chunkmem/backend/host_arena.hpp>
@@ -18,7 +19,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <iterator>
 #include <string>
 #include <vector>
@@ -122,20 +122,6 @@ void print_frames_of_all()
   }
 }
 
-/// Instructions of one whole run of this program, by callgrind; negative without callgrind.
-double count(const std::string& self, const std::string& arguments)
-{
-  const std::string command =
-      "valgrind --tool=callgrind --callgrind-out-file=/dev/null '" + self + "' " + arguments + " 2>&1";
-  std::FILE* const out = popen(command.c_str(), "r");
-  if (out == nullptr) return -1;
-  double instructions = -1;
-  char line[512];
-  while (std::fgets(line, sizeof line, out) != nullptr)
-    if (const char* found = std::strstr(line, "Collected : "); found != nullptr) instructions = std::atof(found + 12);
-  return pclose(out) == 0 ? instructions : -1;
-}
-
 /// One search of one engine, for callgrind; "none" makes only the model.
 int run_one(const std::string& engine, std::size_t which)
 {
@@ -161,15 +147,16 @@ void print_costs(const std::string& self)
     const workload::named_transformer& it = workload::named_transformers[which];
     if (it.name != "GPT2_1B" && it.name != "GPT3_10B") continue;
     const auto tensors = static_cast<double>(model_tensors{it.shape, true}.all().size());
-    const double empty = count(self, "none " + std::to_string(which));
+    const double empty = bench::count_instructions(self, "none " + std::to_string(which));
     if (empty < 0) {
       std::printf("LEFT OUT: callgrind (valgrind) is not here; evaluations times tensors stand for it\n");
       return;
     }
     std::printf("%-13s %5.0f tensors", it.name.data(), tensors);
     for (const char* engine : {"ours", "gemini", "elixir"})
-      std::printf("   %s %10.0f", engine,
-                  (count(self, std::string{engine} + " " + std::to_string(which)) - empty) / tensors);
+      std::printf(
+          "   %s %10.0f", engine,
+          (bench::count_instructions(self, std::string{engine} + " " + std::to_string(which)) - empty) / tensors);
     std::printf("\n");
   }
 }

@@ -4,6 +4,7 @@
 // The GPT of the example learns one text from the same start by each version, with its states on the host: float32,
 // bf16 and fp16 with masters, and bf16 without masters whose states are bf16. A line has losses of training and of text
 // that it never saw [nats a token], the milliseconds of a median update, and their share of a median step.
+#include "../median.hpp"
 #include "model.hpp"
 #include "text.hpp"
 #include "trainer.hpp"
@@ -12,7 +13,6 @@
 #include <chunkmem/chunkmem.hpp>
 #include <chunkmem/optimizer/version_1.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -21,6 +21,7 @@
 
 namespace {
 
+using bench::median;
 namespace cm = chunkmem;
 using namespace cm::literals;
 using cm::dtype;
@@ -74,12 +75,6 @@ struct gpt::adam_for<manager_type> {
 };
 
 namespace {
-
-double median(std::vector<double> all)
-{
-  std::ranges::sort(all);
-  return all[all.size() / 2];
-}
 
 void train(const storage& how, numerics version, const gpt::training_text& text)
 {

@@ -4,6 +4,7 @@
 // bf16 without a master: only the value has 16 bits, or all three lists. Elements in the cache and in memory, with the
 // best instruction set and with AVX2. Both ways take turns on the same bytes, in one thread, by processor time. A ratio
 // is the median of such pairs. The figures are the worst of the four.
+#include "../median.hpp"
 #include "../transfer/planning_figures.hpp"
 
 #include <chunkmem/core/float_environment.hpp>
@@ -23,6 +24,8 @@ using namespace cm::optimizer;
 using cm::dtype;
 
 namespace {
+
+using bench::median;
 
 constexpr std::size_t pairs = 31;
 constexpr std::uint64_t of_a_time = std::uint64_t{1} << 23U;  // updates of elements in one measurement
@@ -98,12 +101,6 @@ struct parameter {
   std::uint64_t step = 0;
   std::vector<std::byte> value, gradient, momentum, variance;
 };
-
-double median(std::vector<double> all)
-{
-  std::ranges::sort(all);
-  return all[all.size() / 2];
-}
 
 double ratio_of(std::size_t elements, instruction_set set, const list_count& lists)
 {

@@ -14,17 +14,16 @@
 //
 // A part of the cases makes no figure.
 #include "../transfer/planning_figures.hpp"
+#include "machine_cases.hpp"
 
 #include <chunkmem/planner/plan_memory.hpp>
 #include <chunkmem/planner/step_bound.hpp>
-#include <chunkmem/workload/files.hpp>
-#include <chunkmem/workload/named_transformers.hpp>
+#include <chunkmem/workload/transformer.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -33,7 +32,6 @@ namespace {
 namespace cm = chunkmem;
 namespace planner = cm::planner;
 
-constexpr const char* models[] = {"GPT2_1B", "GPT3_10B", "GPT3_18B", "175B"};
 constexpr double median_bound = 1.05;
 constexpr double percentile_bound = 1.15;
 constexpr double neighbour_bound = 1;  // %
@@ -49,27 +47,21 @@ struct question {
 /// All cases whose "machine model" contains these letters.
 std::vector<question> questions(const std::string& only)
 {
-  std::vector<std::filesystem::path> files;
-  for (const auto& it : std::filesystem::directory_iterator{CHUNKMEM_MACHINES}) files.push_back(it.path());
-  std::ranges::sort(files);
   std::vector<question> all;
-  for (const auto& file : files)
-    for (const char* model : models) {
-      const std::string name = file.stem().string() + " " + model;
-      if (name.find(only) == std::string::npos) continue;
-      const auto share = cm::workload::share_of_rank(cm::workload::read_machine(file.string()));
-      for (const std::uint64_t batch : {1U, 4U, 16U})
-        for (const bool norm : {false, true}) {
-          planner::rank_settings settings;
-          settings.takes_norm = norm;
-          settings.known = planner::known_before::profile;
-          all.push_back({name + " x" + std::to_string(batch) + (norm ? " norm" : ""),
-                         cm::workload::shape_of("PatrickStar", model),
-                         share,
-                         {.micro_batch = batch},
-                         settings});
-        }
-    }
+  const auto add = [&](const std::string& machine, const std::string& model, const auto& shape, const auto& share) {
+    for (const std::uint64_t batch : {1U, 4U, 16U})
+      for (const bool norm : {false, true}) {
+        planner::rank_settings settings;
+        settings.takes_norm = norm;
+        settings.known = planner::known_before::profile;
+        all.push_back({machine + " " + model + " x" + std::to_string(batch) + (norm ? " norm" : ""),
+                       shape,
+                       share,
+                       {.micro_batch = batch},
+                       settings});
+      }
+  };
+  bench::for_each_machine({"GPT2_1B", "GPT3_10B", "GPT3_18B", "175B"}, only, add);
   return all;
 }
 

@@ -13,15 +13,14 @@
 // A part of the cases makes no figure.
 #include "../step_bound/least_step.hpp"
 #include "../transfer/planning_figures.hpp"
+#include "machine_cases.hpp"
 
 #include <chunkmem/planner/training_forecast.hpp>
-#include <chunkmem/workload/files.hpp>
-#include <chunkmem/workload/named_transformers.hpp>
+#include <chunkmem/workload/transformer.hpp>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -30,7 +29,6 @@ namespace {
 namespace cm = chunkmem;
 using cm::planner::training_forecast;
 
-constexpr const char* models[] = {"GPT2_1B", "GPT3_10B", "GPT3_18B", "175B"};
 constexpr std::uint64_t least_chunks = 40;
 constexpr double bound = 1.05;
 
@@ -121,19 +119,12 @@ void print(const question& what, const answer& it)
 /// All cases whose "machine model" contains these letters.
 std::vector<question> questions(const std::string& only)
 {
-  std::vector<std::filesystem::path> files;
-  for (const auto& it : std::filesystem::directory_iterator{CHUNKMEM_MACHINES}) files.push_back(it.path());
-  std::ranges::sort(files);
   std::vector<question> all;
-  for (const auto& file : files)
-    for (const char* model : models) {
-      if ((file.stem().string() + " " + model).find(only) == std::string::npos) continue;
-      const auto share = cm::workload::share_of_rank(cm::workload::read_machine(file.string()));
-      for (const std::uint64_t batch : {1U, 4U, 16U})
-        for (const bool norm : {false, true})
-          all.push_back(
-              {file.stem().string(), model, cm::workload::shape_of("PatrickStar", model), share, batch, norm});
-    }
+  const auto add = [&](const std::string& machine, const char* model, const auto& shape, const auto& share) {
+    for (const std::uint64_t batch : {1U, 4U, 16U})
+      for (const bool norm : {false, true}) all.push_back({machine, model, shape, share, batch, norm});
+  };
+  bench::for_each_machine({"GPT2_1B", "GPT3_10B", "GPT3_18B", "175B"}, only, add);
   return all;
 }
 

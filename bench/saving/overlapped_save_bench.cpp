@@ -14,6 +14,7 @@
 //
 // The overhead of a save is the additional time of the steps from its call on, over the steps that it spans. Each save
 // is compared with least_overhead.hpp. Every case counts.
+#include "../planner/machine_cases.hpp"
 #include "../transfer/planning_figures.hpp"
 #include "least_overhead.hpp"
 #include "virtual_queue.hpp"
@@ -23,14 +24,12 @@
 #include <chunkmem/checkpoint/save_async.hpp>
 #include <chunkmem/planner/plan_memory.hpp>
 #include <chunkmem/planner/rank_training.hpp>
-#include <chunkmem/workload/files.hpp>
-#include <chunkmem/workload/named_transformers.hpp>
+#include <chunkmem/workload/transformer.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
@@ -383,17 +382,11 @@ std::optional<rank> rank_of(const question& it, double device_update_share, bool
 
 std::vector<question> questions(const std::string& only)
 {
-  std::vector<std::filesystem::path> files;
-  for (const auto& it : std::filesystem::directory_iterator{CHUNKMEM_MACHINES}) files.push_back(it.path());
-  std::ranges::sort(files);
   std::vector<question> all;
-  for (const auto& file : files)
-    for (const char* const model : {"GPT2_1B", "GPT3_10B", "GPT3_18B"}) {
-      if ((file.stem().string() + " " + model).find(only) == std::string::npos) continue;
-      const auto share = cm::workload::share_of_rank(cm::workload::read_machine(file.string()));
-      for (const std::uint64_t batch : {1U, 4U, 16U})
-        all.push_back({file.stem().string(), model, cm::workload::shape_of("PatrickStar", model), share, batch});
-    }
+  const auto add = [&](const std::string& machine, const char* model, const auto& shape, const auto& share) {
+    for (const std::uint64_t batch : {1U, 4U, 16U}) all.push_back({machine, model, shape, share, batch});
+  };
+  bench::for_each_machine({"GPT2_1B", "GPT3_10B", "GPT3_18B"}, only, add);
   return all;
 }
 

@@ -7,6 +7,7 @@
 // the highest of all. A real copy has to be over long before its planned time is: no link is faster than a tenth of the
 // measured copy rate of this machine's memory. Where that is less than 0.5 GB/s everything is slowed down alike; below
 // a tenth of it nothing is measured.
+#include "../median.hpp"
 #include "../transfer/planning_figures.hpp"
 #include "small_job.hpp"
 
@@ -72,8 +73,7 @@ double memory_rate()
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
     from[static_cast<std::size_t>(turn)] = to.back();
   }
-  std::ranges::sort(seconds);
-  return static_cast<double>(from.size()) / seconds[seconds.size() / 2];
+  return static_cast<double>(from.size()) / bench::median(seconds);
 }
 
 struct range {

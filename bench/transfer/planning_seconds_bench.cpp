@@ -4,12 +4,12 @@
 // Steps of GPTs with 10^4 chunks and 10^3 accesses at ten capacities, updates on the device and half of them there,
 // each planned five times; random traces of 4 x 10^4 gaps; the same step with each access recorded separately, as a
 // manager does; and 10^5 chunks. Also printed: bytes over the plan's own certificate.
+#include "../median.hpp"
 #include "planning_figures.hpp"
 
 #include <chunkmem/transfer/retention_solution.hpp>
 #include <support/oracles/retention_trace.hpp>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -18,13 +18,8 @@
 
 namespace {
 
+using bench::median;
 namespace tr = chunkmem::transfer;
-
-double median(std::vector<double> values)
-{
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
 
 /// Seconds of some runs, from the input to the plan.
 std::vector<double> measure(const std::string& name, const support::retention_trace& what, int runs)

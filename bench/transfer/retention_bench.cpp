@@ -20,45 +20,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <limits>
 
 using namespace eviction_bench;
 
 namespace {
 
-constexpr int warm_up = 8;
-constexpr int measured = 12;  // decisions may settle in a cycle of a few steps
 constexpr std::uint32_t capacities = 10;
-constexpr double never = std::numeric_limits<double>::infinity();
-
-struct settled {
-  double frames = never;  // moved by a step, on average; infinity where it does not fit
-  bool repeats = true;    // every step moved as many; else decisions repeat in a cycle of many steps
-};
-
-/// The frames that a step moves in the steady state.
-template <class Eviction>
-settled steady(const trace& what, std::uint32_t frames)
-{
-  try {
-    repeated_run<Eviction> run{what, frames};
-    run.run(true);
-    run.tune();
-    for (int step = 0; step < warm_up; ++step) run.run(true);
-    double sum = 0;
-    double least = never;
-    double most = 0;
-    for (int step = 0; step < measured; ++step) {
-      const double moved = run.run(true).all();
-      sum += moved;
-      least = std::min(least, moved);
-      most = std::max(most, moved);
-    }
-    return {sum / measured, least == most};
-  } catch (const cm::out_of_memory&) {
-    return {};
-  }
-}
 
 struct summary {
   double over_bound = 0;  // a plan by itself

@@ -5,6 +5,7 @@
 #include "problem.hpp"
 
 #ifdef GPT_HAS_JSON
+#include "../probe_links/median.hpp"
 #include "rank_on_clocks.hpp"
 #include "rank_session.hpp"
 #include "simulated_groups.hpp"
@@ -38,13 +39,7 @@ namespace {
 using chunkmem::collective::network_costs;
 using chunkmem::collective::simulated_ranks;
 using chunkmem::configurator::cluster;
-
-[[nodiscard]] double median(std::vector<double> all)
-{
-  const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
-  std::ranges::nth_element(all, middle);
-  return *middle;
-}
+using probe_links::median;
 
 /// The costs of collectives over MPI. Ranks agree on each call in ceil(log2 ranks) rounds. Then each rank sends to all
 /// others at once, and their flows share ports as in plans.
