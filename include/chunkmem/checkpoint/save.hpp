@@ -236,7 +236,7 @@ class model_save {
   }
   /// Whether the bytes of this rank can be taken behind its late updates: its copies fit in the buffer, so that nothing
   /// has to be written before an update. Where another rank writes a share in place of this one, its updates have to be
-  /// on the host: from a device, the pins of the other rank would change the iteration of that rank alone.
+  /// on the host: copies from a device would let that rank alone plan its next iteration anew.
   [[nodiscard]] bool can_wait_for_updates(bytes buffer)
   {
     if (buffer.count() == 0 || !detail::can_save_behind_updates(manager())) return false;
