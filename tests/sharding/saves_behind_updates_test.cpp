@@ -8,6 +8,7 @@
 #include "checkpoint_rig.hpp"
 
 #include <chunkmem/optimizer/device_updates.hpp>
+#include <chunkmem/optimizer/late_updates.hpp>
 #include <support/fault_control.hpp>
 #include <support/memory_folder.hpp>
 #include <support/rank_training.hpp>
@@ -53,14 +54,19 @@ class device_steps {
   workers on_device_;
   cm::optimizer::late_updates<model_type, adam, workers> late_;
 };
-/// Late steps whose workers fail when they are told to.
+/// Late steps whose workers fail when they are told to, and whose object may end before the others.
 class failing_steps {
  public:
-  failing_steps(model_type& model, adam& kernel, const job&) : m_{model}, late_{model, kernel, workers_} {}
-  cm::optimizer::step_outcome take(const cm::optimizer::step_options& options) { return late_.step(options); }
+  failing_steps(model_type& model, adam& kernel, const job&) : m_{model}
+  {
+    late_.emplace(model, kernel, workers_);
+    of_this_rank = this;
+  }
+  cm::optimizer::step_outcome take(const cm::optimizer::step_options& options) { return late_->step(options); }
   void finish() { m_.finish_updates(); }
-  [[nodiscard]] std::size_t waiting() const noexcept { return late_.waiting(); }
+  [[nodiscard]] std::size_t waiting() const noexcept { return late_->waiting(); }
   [[nodiscard]] static std::size_t early() noexcept { return 0; }
+  static void end() { of_this_rank->late_.reset(); }
 
   static inline thread_local int fails_after = -1;  ///< updates of this rank, then one fails; negative: none
 
@@ -78,9 +84,11 @@ class failing_steps {
     }
   };
 
+  static inline thread_local failing_steps* of_this_rank = nullptr;
+
   model_type& m_;
   workers workers_;
-  cm::optimizer::late_updates<model_type, adam, const workers> late_;
+  std::optional<cm::optimizer::late_updates<model_type, adam, const workers>> late_;
 };
 template <class Steps>
 using trainer = support::ranks::one_of_many<float, model_type, adam, Steps>;
@@ -325,6 +333,29 @@ TEST_CASE("a rank whose late update fails in a save, its wait or a load calls ag
           });
       CHECK(failures == 1);
     }
+}
+
+TEST_CASE("where the object of late updates has ended on one rank, a save and its wait say so on all", "[sharding]")
+{
+  for (const bool ends_before : {true, false}) {
+    memory_folder first, folder;
+    go_on_between<failing_steps>(
+        first, folder, [&](auto& here, model_type& model, auto& it, std::uint32_t saved, auto save) {
+          std::optional<checkpoint::pending_save> pending;
+          if (!ends_before) pending.emplace(save());
+          if (here.rank() == 1) failing_steps::end();
+          for (int call = 0; call < 2; ++call) {
+            const std::string said = support::refusal<cm::usage_error>([&] {
+              if (ends_before) pending.emplace(save());
+              (void)pending->wait();
+            });
+            expect(said.find("although its late_updates ended") != said.npos, "another error: " + said);
+          }
+          pending.reset();
+          (void)checkpoint::load(model, first);
+          it.check_all(saved);
+        });
+  }
 }
 
 TEST_CASE("a disk that fails under late updates is an error of all ranks, which train on", "[sharding]")

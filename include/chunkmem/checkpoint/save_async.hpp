@@ -171,11 +171,7 @@ class lending_writer final : public borrowed_pins {
         usage_error{"a background save waited for late updates that a load discarded (wait for the save before)"}));
     m_.content().late_updates().read_behind(false);
   }
-  void forget_promises() noexcept override
-  {
-    promised_.clear();
-    m_.content().late_updates().read_behind(false);
-  }
+  void forget_promises() noexcept override { promised_.clear(); }
 
  private:
   using pin_type = decltype(std::declval<Manager&>().acquire_beside(tensor_handle{}, list_id{}, memory_location::host,
