@@ -316,47 +316,67 @@ struct failing_workers {
   }
 };
 
-/// Three tensors share a unit, and a fourth has one of its own.
+/// One rank. Three tensors share a unit, and a fourth has one of its own.
+struct shared_unit {
+  using model_type = sharded_model<backend::host_arena, collective::local_threads>;
+
+  shared_unit()
+  {
+    m.use(kernel);
+    for (int index = 0; index < 3; ++index) weights.push_back(m.add<float>({100}, role::parameter));
+    weights.push_back(m.add<float>({16384}, role::parameter));
+    for (const auto it : weights) std::ranges::fill(m.acquire(it, access::write).span(), 1.0F);
+  }
+  void differentiate(std::size_t index)
+  {
+    auto gradient = m.gradient(m.acquire(weights[index], access::read));
+    std::ranges::fill(gradient.span(), 0.25F);
+    m.gradient_done(std::move(gradient));
+  }
+  void differentiate_all()
+  {
+    for (std::size_t index = 0; index < weights.size(); ++index) differentiate(index);
+  }
+  [[nodiscard]] std::vector<float> values()
+  {
+    std::vector<float> all;
+    for (const auto it : weights) {
+      const auto pin = m.acquire(it, access::read);
+      all.insert(all.end(), pin.span().begin(), pin.span().end());
+    }
+    return all;
+  }
+
+  backend::host_arena memory{{.device_capacity = bytes{2 << 20}, .host_capacity = bytes{8 << 20}}};
+  const collective::thread_group group{1};
+  collective::local_threads ranks{group, rank_id{0}};
+  model_type m{memory, ranks, {.chunk_bytes = bytes{65536}}};
+  optimizer::sgd kernel{{.momentum = 0.5F}};
+  const failing_workers workers;
+  optimizer::early_updates<model_type, optimizer::sgd, const failing_workers> early{m, kernel, bytes{1 << 20}, workers};
+  std::vector<tensor<float>> weights;
+};
+
 /// @param fails   call of the workers that fails in the second step; negative: none
 /// @param spoilt   the second step is undone   @return   the weights after three steps, and whether a call failed
 std::pair<std::vector<float>, bool> three_steps(int fails, bool spoilt)
 {
-  backend::host_arena memory{{.device_capacity = bytes{2 << 20}, .host_capacity = bytes{8 << 20}}};
-  const collective::thread_group group{1};
-  collective::local_threads ranks{group, rank_id{0}};
-  sharded_model<backend::host_arena, collective::local_threads> m{memory, ranks, {.chunk_bytes = bytes{65536}}};
-  optimizer::sgd kernel{{.momentum = 0.5F}};
-  m.use(kernel);
-  const failing_workers workers;
-  optimizer::early_updates early{m, kernel, bytes{1 << 20}, workers};
-  std::vector<tensor<float>> weights;
-  for (int index = 0; index < 3; ++index) weights.push_back(m.add<float>({100}, role::parameter));
-  weights.push_back(m.add<float>({16384}, role::parameter));
-  for (const auto it : weights) std::ranges::fill(m.acquire(it, access::write).span(), 1.0F);
+  shared_unit it;
   bool has_failed = false;
   for (int step = 0; step < 3; ++step) {
-    const auto iteration = m.iteration();
-    for (const auto it : weights) {
-      auto gradient = m.gradient(m.acquire(it, access::read));
-      std::ranges::fill(gradient.span(), 0.25F);
-      m.gradient_done(std::move(gradient));
-    }
-    if (step == 1) workers.until = fails;
+    const auto iteration = it.m.iteration();
+    it.differentiate_all();
+    if (step == 1) it.workers.until = fails;
     const optimizer::step_options options{.learning_rate = 0.5F, .clip = {.norm = spoilt && step == 1 ? 10.0F : 1e6F}};
     try {
-      (void)early.step(options);
+      (void)it.early.step(options);
     } catch (const std::runtime_error&) {
       has_failed = true;
-      (void)early.step(options);
+      (void)it.early.step(options);
     }
-    workers.until = -1;
+    it.workers.until = -1;
   }
-  std::vector<float> found;
-  for (const auto it : weights) {
-    const auto pin = m.acquire(it, access::read);
-    found.insert(found.end(), pin.span().begin(), pin.span().end());
-  }
-  return {found, has_failed};
+  return {it.values(), has_failed};
 }
 
 TEST_CASE("an early update that fails in the middle of a share is undone as a whole", "[sharding]")
@@ -370,6 +390,56 @@ TEST_CASE("an early update that fails in the middle of a share is undone as a wh
     }
     CHECK(failures >= 4);  // four runs
   }
+}
+
+/// @param fails   the second step is called before its last gradient is made, and updates nothing
+/// @return   its norm, and the weights after it
+std::pair<double, std::vector<float>> step_with_a_later_gradient(bool fails)
+{
+  shared_unit it;
+  // the norm of all gradients is above the limit: 32.29, and 32.19 without the last one
+  const optimizer::step_options options{.learning_rate = 0.5F, .clip = {.norm = 32.2F}};
+  double norm = 0;
+  for (int step = 0; step < 2; ++step) {
+    const auto iteration = it.m.iteration();
+    for (const std::size_t index : {0U, 1U, 3U}) it.differentiate(index);
+    if (step == 1 && fails) {
+      it.workers.until = 0;
+      CHECK_THROWS_AS(it.early.step(options), std::runtime_error);
+    }
+    it.differentiate(2);
+    norm = it.early.step(options).norm;
+  }
+  return {norm, it.values()};
+}
+
+TEST_CASE("a gradient that is made after an early step has failed counts in the norm over ranks", "[sharding]")
+{
+  CHECK(step_with_a_later_gradient(true) == step_with_a_later_gradient(false));
+}
+
+TEST_CASE("no gradient is opened over ranks while a step is half done, so that it can be called again", "[sharding]")
+{
+  const auto train = [](bool is_early, bool fails) {
+    shared_unit it;
+    const auto take = [&] {
+      const optimizer::step_options options{.learning_rate = 0.5F, .clip = {.norm = 1e6F}};
+      is_early ? (void)it.early.step(options) : (void)it.m.step(it.kernel, options, it.workers);
+    };
+    for (int step = 0; step < 2; ++step) {
+      const auto iteration = it.m.iteration();
+      it.differentiate_all();
+      if (step == 1 && fails) {
+        it.workers.until = 1;  // behind the first tensor of a share
+        CHECK_THROWS_AS(take(), std::runtime_error);
+        CHECK_THROWS_AS((void)it.m.gradient(it.weights[0]), usage_error);
+        CHECK_THROWS_AS(it.m.gradient_zero(it.weights[3]), usage_error);
+      }
+      take();
+    }
+    return it.values();
+  };
+  for (const bool is_early : {false, true}) CHECK(train(is_early, true) == train(is_early, false));
 }
 
 }  // namespace step_of_ranks_test

@@ -83,7 +83,8 @@ class rank_step {
     for (std::uint32_t index = 0; index < units_.size(); ++index) gradients_.finish(m_, units_[index], index);
     waits_ = Timing::lets_wait;
     if constexpr (Timing::guesses) {
-      if (!m_.rehearsing() && !driver.is_begun()) {
+      // also of a step whose first call has updated nothing, where a gradient was opened or dropped since
+      if (!m_.rehearsing() && (!driver.is_begun() || driver.has_other_gradients())) {
         expect_agreed({driver.version(), word_of(options, kernel)});
         agree_on_settings_once(ranks, driver, kernel, options);
         expect_any_gradient();

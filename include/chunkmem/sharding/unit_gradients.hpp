@@ -119,11 +119,12 @@ class unit_gradients {
   }
 
   /// @param name   `name()`: of the tensor
-  /// @throws usage_error   it was declared done in this micro-batch; out_of_memory, device_error   call it again to
-  ///   continue
+  /// @throws usage_error   it was declared done in this micro-batch, or an optimizer step is half done; out_of_memory,
+  ///   device_error   call it again to continue
   [[nodiscard]] opened open(Manager& m, const unit_tensors& unit, std::uint32_t tensor, agent stream,
                             call_ref<std::string()> name)
   {
+    m.updates().gradients().expect_no_update("a gradient was requested");  // else the step could not be called again
     ++opened_so_far_;
     detail::gradient_note& it = notes_[tensor];
     detail::unit_note& of = open_[it.unit];
