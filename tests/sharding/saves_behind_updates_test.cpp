@@ -4,11 +4,13 @@
 #include <chunkmem/checkpoint/load.hpp>
 #include <chunkmem/checkpoint/save.hpp>
 #include <chunkmem/checkpoint/save_async.hpp>
+#include <chunkmem/collective/local_threads.hpp>
 
 #include "checkpoint_rig.hpp"
 
 #include <chunkmem/optimizer/device_updates.hpp>
 #include <chunkmem/optimizer/late_updates.hpp>
+#include <chunkmem/pipeline/stage_files.hpp>
 #include <support/fault_control.hpp>
 #include <support/memory_folder.hpp>
 #include <support/rank_training.hpp>
@@ -297,11 +299,12 @@ TEST_CASE("the last late update ends the pins of a save that was detached, so th
 
 TEST_CASE("a rank whose late update fails in a save, its wait or a load calls again, alone", "[sharding]")
 {
-  for (int which = 0; which < 4; ++which)
+  for (int which = 0; which < 6; ++which)
     for (int after = 0; after < 3; ++after) {
       INFO("call " << which << ", after " << after << " updates");
       memory_folder first, folder;
       std::atomic<int> failures = 0;
+      const cm::collective::thread_group stages{3, {.deadline = 5'000'000'000}};  // one stage with three replicas
       go_on_between<failing_steps>(
           first, folder, [&](auto& here, model_type& model, auto& it, std::uint32_t saved, auto save) {
             const auto again = [&](auto call) {
@@ -316,13 +319,20 @@ TEST_CASE("a rank whose late update fails in a save, its wait or a load calls ag
             };
             const auto save_and_wait = [&] { return checkpoint::save_async(model, folder).wait().number; };
             std::optional<checkpoint::pending_save> pending;
-            if (which > 1) pending.emplace(save());
+            if (which > 1 && which != 4) pending.emplace(save());
+            cm::collective::local_threads all{stages, cm::rank_id{here.rank()}};
             if (which == 0)
               expect(again([&] { return checkpoint::save(model, folder).number; }) == 1, "another number");
             if (which == 1) expect(again(save_and_wait) == 1, "another number");
             if (which == 2) expect(again([&] { return pending->wait().number; }) == 1, "another number");
-            if (which == 3) {
-              (void)again([&] { return checkpoint::load(model, first).number; });
+            if (which == 4)
+              expect(again([&] { return cm::pipeline::save_stages(all, model, folder).number; }) == 1,
+                     "another number");
+            if (which == 3 || which == 5) {
+              (void)again([&] {
+                return which == 3 ? checkpoint::load(model, first).number
+                                  : cm::pipeline::load_stages(all, model, first).number;
+              });
               it.check_all(saved);
               expect(pending->wait().number == 1, "another number");
             }

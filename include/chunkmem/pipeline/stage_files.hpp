@@ -372,6 +372,23 @@ class stage_folders {
   checkpoint::stored_stage place_;
 };
 
+/// Does late updates of replicas before stages exchange anything else: a replica whose update fails makes the call
+/// again, alone, and the others wait for it in their gathers. For a manager nothing: all stages throw its error.
+/// @param wanted   `wanted()`: else updates wait on, where no replica wants them
+/// @throws usage_error   on every stage: the object that runs them has ended on one; and the errors of the updates
+template <class Ranks, class Model, class Wanted>
+void finish_updates_of_replicas(Ranks& stages, Model& model, Wanted wanted)
+{
+  checkpoint::content_of_model<Model> content{model};
+  content.finish_updates_unless([&] {
+    const bool is_wanted = wanted(content.manager());
+    collective::all_or_none(stages, [&] {
+      if (is_wanted) content.manager().updates().pending().expect_served();
+    });
+    return !is_wanted;
+  });
+}
+
 }  // namespace detail
 
 /// Saves all stages of a pipeline, each into a folder of its own. Every stage calls it after the same batch.
@@ -389,7 +406,8 @@ class stage_folders {
 ///     pipeline::save_stages(here.all(), m, folder);
 ///
 /// @param stages    a communicator of all stages; with replicas, of the stages of one replica, or of all
-/// @throws as checkpoint::save, on every stage the error of the first stage that failed; comm_error
+/// @throws as checkpoint::save, on every stage the error of the first stage that failed; comm_error. Where a late update
+///   fails on a replica, on this one alone: call again there
 /// @throws config_error   on every stage: folders of two trainings, folders of other stages, or folders that are more
 ///   than one generation apart
 /// @complexity   as checkpoint::save; and an exchange of a few words, which waits for the slowest stage. With
@@ -398,6 +416,7 @@ template <class Ranks, class Manager, file_folder Folder>
 checkpoint::saved_generation save_stages(Ranks& stages, Manager& m, Folder& folder,
                                          const checkpoint::save_options& options = {})
 {
+  detail::finish_updates_of_replicas(stages, m, [](auto&) { return true; });
   collective::agree_on(stages, checkpoint::keeping_of(options),
                        "stages have different options for older checkpoints (give all of them the same keep, "
                        "keep_while_writing and check_older)");
@@ -469,7 +488,8 @@ checkpoint::saved_generation save_stages(Ranks& stages, Manager& m, Folder& fold
 ///
 /// @return   with the number 0 after a fresh start, if options allow it: the stages have no generation in common, or
 ///   the first save did not end on all of them. `rounded` is of this stage
-/// @throws as checkpoint::load, on every stage the error of the first stage that failed; comm_error
+/// @throws as checkpoint::load, on every stage the error of the first stage that failed; comm_error; late updates that a
+///   save waits for as in save_stages
 /// @throws config_error   on every stage: folders of two trainings, of other stages, or that are more than one
 ///   generation apart
 /// @complexity   as checkpoint::load, and exchanges of a few words
@@ -478,6 +498,8 @@ checkpoint::loaded_generation load_stages(Ranks& stages, Manager& m, const Folde
                                           const checkpoint::load_options& options = {},
                                           Executor& workers = on_this_thread)
 {
+  detail::finish_updates_of_replicas(stages, m,
+                                     [](auto& own) { return own.content().late_updates().is_read_behind(); });
   collective::agree_on(stages, options.newest, "stages have different values of newest (give all of them the same)");
   collective::agree_on(
       stages, options.allow_fresh_start ? 1 : 0,
