@@ -406,8 +406,8 @@ void finish_updates_of_replicas(Ranks& stages, Model& model, Wanted wanted)
 ///     pipeline::save_stages(here.all(), m, folder);
 ///
 /// @param stages    a communicator of all stages; with replicas, of the stages of one replica, or of all
-/// @throws as checkpoint::save, on every stage the error of the first stage that failed; comm_error. Where a late update
-///   fails on a replica, on this one alone: call again there
+/// @throws as checkpoint::save, on every stage the error of the first stage that failed; comm_error. Where a late
+///   update fails on a replica, on this one alone: call again there
 /// @throws config_error   on every stage: folders of two trainings, folders of other stages, or folders that are more
 ///   than one generation apart
 /// @complexity   as checkpoint::save; and an exchange of a few words, which waits for the slowest stage. With
@@ -488,8 +488,8 @@ checkpoint::saved_generation save_stages(Ranks& stages, Manager& m, Folder& fold
 ///
 /// @return   with the number 0 after a fresh start, if options allow it: the stages have no generation in common, or
 ///   the first save did not end on all of them. `rounded` is of this stage
-/// @throws as checkpoint::load, on every stage the error of the first stage that failed; comm_error; late updates that a
-///   save waits for as in save_stages
+/// @throws as checkpoint::load, on every stage the error of the first stage that failed; comm_error; for late updates
+///   that a save waits for, as save_stages
 /// @throws config_error   on every stage: folders of two trainings, of other stages, or that are more than one
 ///   generation apart
 /// @complexity   as checkpoint::load, and exchanges of a few words
