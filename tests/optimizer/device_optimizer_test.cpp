@@ -776,6 +776,45 @@ TEST_CASE("a step on the device that fails anywhere is finished by the next call
   CHECK(failed >= 10);
 }
 
+TEST_CASE("a step on the device that is half done keeps its rates", "[optimizer]")
+{
+  int failures = 0, refusals = 0;
+  const auto train = [&](std::optional<std::uint64_t> failing_launch) {
+    model<cm::bf16, adam> it{adam{}, true, loss_scale::fixed(2.0F), 48_KiB};
+    const auto scope = it.m.iteration();
+    it.differentiate(1, no_layer);
+    if (failing_launch) it.memory.set_plan({.copy = it.memory.copies() + *failing_launch});
+    const bool fails = [&] {
+      try {
+        it.step({.learning_rate = 0.01F});
+        return false;
+      } catch (const cm::device_error&) {
+        return true;
+      }
+    }();
+    it.memory.set_plan({});
+    if (fails) {
+      ++failures;
+      const float others[] = {0.5F, 0.25F};
+      try {
+        it.optimizer->set_rates(others);
+      } catch (const cm::usage_error&) {
+        ++refusals;
+      }
+      it.step({.learning_rate = 0.01F});
+    }
+    return it.everything();
+  };
+  const auto expected = train({});
+  int before = -1;
+  for (std::uint64_t launch = 0; failures != before; ++launch) {
+    before = failures;
+    INFO("launch " << launch);
+    CHECK((train(launch) == expected));
+  }
+  CHECK(refusals >= 3);
+}
+
 TEST_CASE("kernels read the loss scale where the device keeps it", "[optimizer]")
 {
   model<cm::bf16, adam> it{adam{}, true, loss_scale::dynamic({.initial = 64.0F, .window = 1}), 64_KiB};

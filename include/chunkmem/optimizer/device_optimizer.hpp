@@ -341,13 +341,17 @@ class device_optimizer {
 
   /// Sets the learning rates of the next replays of a captured step. Enqueued: replays that were started before keep
   /// their rates. A step that is not captured writes those of its options.
-  /// @throws usage_error   not one rate for each group; a rate that is no number, infinite or negative; or inside a
-  ///   capture, which would repeat them; out_of_memory, device_error
+  /// @throws usage_error   not one rate for each group; a rate that is no number, infinite or negative; while a step is
+  ///   half done; or inside a capture, which would repeat them; out_of_memory, device_error
   void set_rates(std::span<const float> rates)
   {
     expects(
         !is_capturing(),
         "learning rates were set inside a capture, which would set them again with each replay (set them before it)");
+    expects(
+        kernel_.progress.decision == step_decision::open ||
+            kernel_.progress.forgotten != manager_.updates().gradients().forgotten(),
+        "learning rates were set while a step on the device is half done, which has others (call step again first)");
     expects(rates.size() == sizes_.groups, "learning rates for a device that are not one for each group of parameters");
     for (std::size_t index = 0; index < rates.size(); ++index) {
       check_learning_rate(rates[index]);
