@@ -28,7 +28,6 @@
 #include <vector>
 
 namespace saves_behind_updates_test {
-
 using namespace rank_checkpoints;
 namespace checkpoint = cm::checkpoint;
 using cm::optimizer::adam;
@@ -366,6 +365,34 @@ TEST_CASE("where the object of late updates has ended on one rank, a save and it
           it.check_all(saved);
         });
   }
+}
+
+TEST_CASE("a write behind a save does the same late updates on each rank, also where another one writes its share",
+          "[sharding]")
+{
+  memory_folder folder;
+  cm::sharding::thread_ranks{2, 1}.run([&](cm::sharding::thread_ranks::place& here) {
+    arena memory{{.device_capacity = room, .host_capacity = room}};
+    model_type model{memory, here.process_groups(), {.chunk_bytes = 64_KiB}, {.divided = cm::sharding::zero_3}};
+    adam kernel;
+    model.use(kernel);
+    const auto first = model.add<float>({16'384}, cm::role::parameter);
+    const auto second = model.add<float>({16'384}, cm::role::parameter);
+    const auto fill = [&](auto weight) { std::ranges::fill(model.acquire(weight, cm::access::write).span(), 1.0F); };
+    fill(first), fill(second);
+    cm::optimizer::late_updates late{model, kernel};
+    for (int step = 0; step < 2; ++step) {
+      const auto scope = model.iteration();
+      for (const auto weight : {first, second})
+        std::ranges::fill(model.gradient(model.acquire(weight, cm::access::read)).span(), 1.0F);
+      (void)late.step({.clip = {.norm = 1}});
+    }
+    auto pending = checkpoint::save_async(model, folder, {.lends = true});
+    expect(late.waiting() == 2, "nothing waits");
+    fill(first);
+    expect(late.waiting() == 0, "some updates wait on one rank");
+    (void)pending.wait();
+  });
 }
 
 TEST_CASE("a disk that fails under late updates is an error of all ranks, which train on", "[sharding]")

@@ -81,6 +81,8 @@ class lending_writer final : public borrowed_pins {
   lending_writer(Manager& m, std::shared_ptr<save_queue> queue, bool may_update = true)
       : m_{m}, queue_{std::move(queue)}, changing_{m}, may_update_{may_update}
   {
+    // on all ranks until their updates are done, also where a rank has nothing to write
+    if (!may_update_) m_.content().late_updates().read_behind(m_.updates_pending() != 0);
   }
 
   void wait() override
@@ -152,7 +154,7 @@ class lending_writer final : public borrowed_pins {
   }
   void keep_promises() noexcept override
   {
-    if (promised_.empty()) return;
+    if (promised_.empty()) return end_promises();
     try {
       std::erase_if(promised_, [&](std::size_t index) {
         return !changing_.has(lent_[index].tensor, lent_[index].list) && lend_promised(index);
@@ -162,7 +164,7 @@ class lending_writer final : public borrowed_pins {
     } catch (...) {
       refuse(std::current_exception());
     }
-    m_.content().late_updates().read_behind(!promised_.empty());
+    end_promises();
   }
   void break_promises() noexcept override
   {
@@ -224,6 +226,10 @@ class lending_writer final : public borrowed_pins {
     queue_->keep_promise(std::as_bytes(held.span()), it.number);
     queue_->arrive(it.number);
     queue_->take_back(it.number);
+  }
+  void end_promises() noexcept
+  {
+    if (promised_.empty() && (may_update_ || m_.updates_pending() == 0)) m_.content().late_updates().read_behind(false);
   }
   void refuse(std::exception_ptr why) noexcept
   {
