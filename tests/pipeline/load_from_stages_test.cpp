@@ -468,6 +468,30 @@ TEST_CASE("a state that each stage has its own bytes of does not load into other
           "each stage saved its own bytes of state/words");
 }
 
+TEST_CASE("states that were saved before the first update begin at zero again on stages that have trained",
+          "[pipeline]")
+{
+  std::vector<memory_folder> folders(2);
+  all_say(on_stages(2, 1,
+                    [&](auto& here, stage_of_model& stage) {
+                      (void)save_stages(here.all(), stage.layers.m(), folders[here.stage()]);
+                      return std::string{"saved"};
+                    }),
+          "saved");
+  const auto right = expected(1, 2);
+  for (const std::uint32_t stages : {1U, 2U, 3U})
+    all_say(on_stages(stages, 1,
+                      [&](auto& here, stage_of_model& stage) -> std::string {
+                        for (int update = 0; update < 3; ++update) stage.update();
+                        (void)load_from_stages(here.all(), stage.layers.m(), all_of(folders));
+                        for (int update = 0; update < 2; ++update) stage.update();
+                        for (const auto& [part, weights] : stage.all())
+                          if (weights != right.at(part)) return "other weights";
+                        return "loaded";
+                      }),
+            "loaded");
+}
+
 TEST_CASE("copies of a tied weight fill each other", "[pipeline]")
 {
   const std::vector<memory_folder> folders = saved_by(2, 1);

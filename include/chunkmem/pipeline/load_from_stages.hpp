@@ -275,8 +275,15 @@ class stage_content {
     if (stored.empty() && is_version(item))
       stored = stored_of(names_of("", tensor));  // a version that was not kept: the newest weights
     if (stored.empty() && std::ranges::any_of(names, [&](const std::string& it) { return saved_.is_empty(it); }))
-      return;
+      return begin_at_zero(std::move(item));
     add(std::move(item), stored);
+  }
+  /// The save has no bytes of an item: a state of a trainer that was already at a later step becomes zero.
+  void begin_at_zero(checkpoint::model_item item)
+  {
+    if (!item.is_filled) return;
+    if (!item.starts_at_zero) checkpoint::detail::refuse_model("it was saved without bytes for", item.name);
+    items_.push_back(std::move(item));
   }
   [[nodiscard]] static bool is_default_name(std::string_view name)
   {
