@@ -28,6 +28,7 @@
 #include <vector>
 
 namespace saves_behind_updates_test {
+
 using namespace rank_checkpoints;
 namespace checkpoint = cm::checkpoint;
 using cm::optimizer::adam;
