@@ -56,6 +56,7 @@ class device_steps {
   workers on_device_;
   cm::optimizer::late_updates<model_type, adam, workers> late_;
 };
+
 /// Late steps whose workers fail when they are told to, and whose object may end before the others.
 class failing_steps {
  public:
@@ -92,6 +93,7 @@ class failing_steps {
   workers workers_;
   std::optional<cm::optimizer::late_updates<model_type, adam, const workers>> late_;
 };
+
 template <class Steps>
 using trainer = support::ranks::one_of_many<float, model_type, adam, Steps>;
 using host_steps = support::ranks::steps_of_ranks<model_type, adam>;

@@ -52,7 +52,7 @@ class borrowed_pins {
   virtual void take_back(chunk_id chunk) noexcept = 0;
   /// Whether bytes wait for late updates.
   [[nodiscard]] virtual bool has_promises() const noexcept = 0;
-  /// Whether `wait` may do the late updates that promised bytes wait for. Ranks do them together.
+  /// Whether `wait` may do the late updates that promised bytes wait for. Ranks may not.
   [[nodiscard]] virtual bool may_update() const noexcept = 0;
   /// Does the late updates that promised bytes wait for. @pre may_update() @throws as these: call again
   virtual void finish_updates() = 0;
@@ -653,8 +653,8 @@ class pending_save {
 
   /// Stops reading and pinning bytes of the model. Late updates that the save waits for are done; where one fails, the
   /// save fails. Bytes that are not written yet are copied, and the call waits for bytes that do not fit in the buffer.
-  /// A load makes this call itself; an update does the same for its own chunks. Ranks exchange nothing: where the save
-  /// waits for late updates of ranks, the last of these updates does all this.
+  /// A load makes this call itself; an update does the same for its own chunks. Ranks exchange nothing. Where the save
+  /// waits for late updates of ranks, the call does nothing yet, and the last of these updates makes it again.
   void detach() noexcept
   {
     if (save_ != nullptr) save_->writing().detach();

@@ -418,7 +418,7 @@ class engine {
       watch_.expect_written(value_slot, copy_of(id), before);
     }
   }
-  /// The same where a pin of the gradient is about to end: its agent may have the writes still to do.
+  /// As above, for a gradient whose pin is about to end: the agent of the pin may not have written yet.
   void expect_written(const access_token& held, std::string_view before)
   {
     if constexpr (watch_type::sees_bytes)

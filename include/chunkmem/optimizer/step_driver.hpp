@@ -463,7 +463,7 @@ class step_driver {
   {
     bool is_in_place = false;
     with_bytes(parameter, info, [&](const parameter_bytes& all, auto place) {
-      // else a failed call has kept the bytes, and a part of them is updated since
+      // a failed call has kept the bytes of a half-done update before a part of these bytes was updated
       if constexpr (Site::has_bytes)
         if (!is_half_done(parameter)) save(all);
       apply_or_mark(parameter, all, info, place, rules().usual_factor());
@@ -637,8 +637,8 @@ class step_driver {
     });
     if (updates) timing.end(*this);
   }
-  /// A skipped step drops its gradients one by one. Between two of them none may be added: those that are left would
-  /// decide without the others.
+  /// A skipped step drops its gradients one by one. No gradient may be added before the last one is dropped: the step
+  /// would decide again by the gradients that are left.
   void skip_all()
   {
     keep_record();

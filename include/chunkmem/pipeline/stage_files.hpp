@@ -372,10 +372,12 @@ class stage_folders {
   checkpoint::stored_stage place_;
 };
 
-/// Does late updates of replicas before stages exchange anything else: a replica whose update fails makes the call
-/// again, alone, and the others wait for it in their gathers. For a manager nothing: all stages throw its error.
-/// @param wanted   `wanted()`: else updates wait on, where no replica wants them
-/// @throws usage_error   on every stage: the object that runs them has ended on one; and the errors of the updates
+/// Does late updates of replicas before stages exchange anything else. A replica whose update fails makes the call
+/// again, alone. The other replicas wait for this replica in their gathers. A manager does its updates later: all
+/// stages throw the error of one.
+/// @param wanted   `wanted(manager)`: the updates have to be done. Where no replica wants them, they wait on
+/// @throws usage_error   on every stage: the object that runs the updates has ended on one stage; and the errors of the
+///   updates
 template <class Ranks, class Model, class Wanted>
 void finish_updates_of_replicas(Ranks& stages, Model& model, Wanted wanted)
 {
@@ -406,8 +408,9 @@ void finish_updates_of_replicas(Ranks& stages, Model& model, Wanted wanted)
 ///     pipeline::save_stages(here.all(), m, folder);
 ///
 /// @param stages    a communicator of all stages; with replicas, of the stages of one replica, or of all
-/// @throws as checkpoint::save, on every stage the error of the first stage that failed; comm_error. Where a late
-///   update fails on a replica, on this one alone: call again there
+/// @throws as checkpoint::save, on every stage the error of the first stage that failed; comm_error
+/// @throws out_of_memory, device_error   on one replica alone: a late update failed there. This replica calls again,
+///   and the other replicas wait for it
 /// @throws config_error   on every stage: folders of two trainings, folders of other stages, or folders that are more
 ///   than one generation apart
 /// @complexity   as checkpoint::save; and an exchange of a few words, which waits for the slowest stage. With

@@ -676,7 +676,7 @@ class sharded_model {
   {
     (void)finish_updates_unless([] { return false; });
   }
-  /// As finish_updates. Where `may_wait()` is true on every rank, the updates wait on. @return   whether it was
+  /// As finish_updates. Where `may_wait()` is true on every rank, the updates wait on. @return   the updates wait
   bool finish_updates_unless(call_ref<bool()> may_wait)
   {
     const auto expect_served_or_wait = [&] {
